@@ -1,0 +1,206 @@
+"""What a refused write says, and the ways to answer it: retry, expect, modify.
+
+`StateConflict` is a RuntimeError, which LangGraph's default RetryPolicy does not retry inside a run (the run's state
+is stale, a retry within it could not succeed), and no GraphBubbleUp, which its executors would swallow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from typing import Any
+
+from langgraph_ledger.errors import InvalidInput, LedgerError
+
+EXPECT_KEY = "__langgraph_ledger_expect"
+"""Key of `configurable` under which `expect()` states what its caller has read."""
+
+
+class StateConflict(LedgerError, RuntimeError):
+    """Another run has written to the thread since this one read it; nothing of this write was kept.
+
+    The run is fenced: each of its later writes raises again. Facts: `session_id` (the thread), `agent_id` (the
+    namespace), `operation`, `version_read` and `version_found`, `checkpoint_read` and `checkpoint_found`, `writer`
+    (this run's fence token) and `winner` (the token found), `committed` (whether this run had stored anything before
+    it was refused) and `last_committed` (the root checkpoint it stored last). The idea is the version column of
+    Patterns of Enterprise Application Architecture's Optimistic Offline Lock.
+    """
+
+    def __init__(self, message: str, **facts: Any) -> None:
+        super().__init__(message)
+        self.session_id: str = facts.get("session_id", "")
+        self.agent_id: str = facts.get("agent_id", "")
+        self.operation: str = facts.get("operation", "")
+        self.version_read: int | None = facts.get("version_read")
+        self.version_found: int | None = facts.get("version_found")
+        self.checkpoint_read: str | None = facts.get("checkpoint_read")
+        self.checkpoint_found: str | None = facts.get("checkpoint_found")
+        self.writer: str = facts.get("writer", "")
+        self.winner: str | None = facts.get("winner")
+        self.committed: bool = facts.get("committed", False)
+        self.last_committed: str | None = facts.get("last_committed")
+        self._facts = facts
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_rebuild, (type(self), str(self), self._facts))
+
+    def again(self) -> StateConflict:
+        """The same refusal for a later call: a fresh exception, so that tracebacks do not pile up."""
+        return type(self)(str(self), **self._facts)
+
+
+class SessionBusy(StateConflict):
+    """With `on_busy="refuse"`: the thread's owner is alive and at work, so a new run may not take over."""
+
+
+def _rebuild(kind: type[StateConflict], message: str, facts: dict[str, Any]) -> StateConflict:
+    return kind(message, **facts)
+
+
+def expect(snapshot: Any) -> dict[str, Any]:
+    """A config that makes the next write count on `snapshot` still being what the thread holds.
+
+    `graph.update_state(expect(snapshot), values)` raises `StateConflict` if anything was written to the thread since
+    `snapshot = graph.get_state(config)`. A snapshot whose config went through JSON has lost its version; then its
+    checkpoint has to be the thread's latest.
+    """
+    conf = dict(snapshot.config.get("configurable") or {})
+    checkpoint_id = conf.get("checkpoint_id")
+    run = getattr(checkpoint_id, "run", None)
+    if run is not None:
+        conf[EXPECT_KEY] = {"version": run.read_version}
+    else:
+        conf[EXPECT_KEY] = {"checkpoint_id": checkpoint_id}
+    return {**snapshot.config, "configurable": conf}
+
+
+def _updates(
+    snapshot_of: Callable[[], Any], fn: Callable[[Any], Any], write: Callable[[Any, Any], Any], attempts: int
+) -> Generator[Any, Any, Any]:
+    """Read, think, update, over again as long as somebody else was first. Yields what may have to be awaited."""
+    if attempts < 1:
+        raise InvalidInput(f"attempts={attempts}: expected at least 1")
+    for attempt in range(1, attempts + 1):
+        snapshot = yield snapshot_of()
+        values = yield fn(snapshot)
+        try:
+            return (yield write(expect(snapshot), values))
+        except StateConflict:
+            if attempt == attempts:
+                raise
+    raise AssertionError("unreachable")
+
+
+def modify(
+    graph: Any, config: Mapping[str, Any], fn: Callable[[Any], Any], *, as_node: str | None = None, attempts: int = 10
+) -> Any:
+    """Reads the state, calls `fn(snapshot)`, writes what it returned; reads again if somebody was faster.
+
+    Returns the config of the new checkpoint. Raises `StateConflict` after `attempts` tries.
+    """
+    return _drive(
+        _updates(
+            lambda: graph.get_state(config), fn, lambda c, values: graph.update_state(c, values, as_node), attempts
+        )
+    )
+
+
+async def amodify(
+    graph: Any,
+    config: Mapping[str, Any],
+    fn: Callable[[Any], Any],
+    *,
+    as_node: str | None = None,
+    attempts: int = 10,
+) -> Any:
+    """`modify`, asynchronously; `fn` may be a plain or an async function."""
+    return await _adrive(
+        _updates(
+            lambda: graph.aget_state(config), fn, lambda c, values: graph.aupdate_state(c, values, as_node), attempts
+        )
+    )
+
+
+def _runs(
+    invoke: Callable[[Any], Any], history: Callable[[], Any], given: Any, config: Mapping[str, Any], attempts: int
+) -> Generator[Any, Any, Any]:
+    """Runs a graph until no other run is in the way, adding the input once and only once."""
+    if attempts < 1:
+        raise InvalidInput(f"attempts={attempts}: expected at least 1")
+    if (config.get("configurable") or {}).get("checkpoint_id"):
+        raise InvalidInput("a retry starts from the thread's latest state: config must not name a checkpoint_id")
+    pending = given
+    stored: list[str] = []
+    for attempt in range(1, attempts + 1):
+        try:
+            return (yield invoke(pending))
+        except StateConflict as conflict:
+            if attempt == attempts or getattr(given, "resume", None) is not None:
+                raise  # an answer to an interrupt belongs to that interrupt, which the winner has consumed
+            if conflict.last_committed is not None:
+                stored.append(conflict.last_committed)
+        # What this call has committed is part of the thread if the thread's latest checkpoint descends from it.
+        known = (yield history()) if stored else ()
+        pending = None if any(checkpoint in known for checkpoint in stored) else given
+    raise AssertionError("unreachable")
+
+
+def retry_on_conflict(
+    graph: Any, input: Any, config: Mapping[str, Any], *, attempts: int = 5, **invoke_options: Any
+) -> Any:
+    """`graph.invoke`, again from the fresh state if another run was first. The input is added once and only once.
+
+    If the refused run had already stored its input, and the winner built on it, the retry continues from there
+    instead of adding the input again. A `Command(resume=...)` is not retried: its interrupt is gone. Raises
+    `StateConflict` after `attempts` tries.
+    """
+    saver, thread = graph.checkpointer, {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+    return _drive(
+        _runs(
+            lambda value: graph.invoke(value, config, **invoke_options),
+            lambda: saver.ancestors(thread),
+            input,
+            config,
+            attempts,
+        )
+    )
+
+
+async def aretry_on_conflict(
+    graph: Any, input: Any, config: Mapping[str, Any], *, attempts: int = 5, **invoke_options: Any
+) -> Any:
+    """`retry_on_conflict` with `graph.ainvoke`."""
+    saver, thread = graph.checkpointer, {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
+    return await _adrive(
+        _runs(
+            lambda value: graph.ainvoke(value, config, **invoke_options),
+            lambda: saver.aancestors(thread),
+            input,
+            config,
+            attempts,
+        )
+    )
+
+
+def _drive(steps: Generator[Any, Any, Any]) -> Any:
+    """Runs a helper whose steps are results already. An error at a step is raised before the step is yielded."""
+    try:
+        answer = next(steps)
+        while True:
+            answer = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value
+
+
+async def _adrive(steps: Generator[Any, Any, Any]) -> Any:
+    """Runs a helper whose steps may be awaitables; errors of awaiting are thrown back into it."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await step if isinstance(step, Awaitable) else step
+            except Exception as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value

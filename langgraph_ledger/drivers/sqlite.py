@@ -1,0 +1,351 @@
+"""SQLite: one writer connection and a few readers per file, WAL, and the caller's own connection if one is given.
+
+Everything SQLite does is synchronous, so an async call runs the very same transaction in a worker thread: one
+hop an operation, where a statement-wise async wrapper pays one for each statement. A caller's own
+`aiosqlite.Connection` is used through its own thread for the same reason.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
+
+from langgraph_ledger import sql
+from langgraph_ledger.drivers.shield import shielded
+from langgraph_ledger.drivers.transact import ROLLBACK, Trace, pause, transact
+from langgraph_ledger.errors import (
+    DatabaseError,
+    DatabaseUnavailable,
+    Duplicate,
+    InvalidInput,
+    NotALedger,
+    ReadOnlyLedger,
+    ReuseRefused,
+    SaverClosed,
+)
+from langgraph_ledger.statements import Access, Migration, Operation, Rows, Statement
+
+if TYPE_CHECKING:
+    import aiosqlite
+
+T = TypeVar("T")
+
+SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
+MAX_IDLE_READERS = 8
+OLDEST = (3, 35, 0)
+
+
+class SqliteDriver:
+    """Runs operations on one database file, or on `:memory:`."""
+
+    def __init__(self, path: str, *, synchronous: str = "FULL", busy_timeout: float = 30.0, read_only: bool = False):
+        if sqlite3.sqlite_version_info < OLDEST:
+            raise NotALedger(f"SQLite {sqlite3.sqlite_version} is too old: RETURNING needs 3.35 or newer")
+        if synchronous.upper() not in SYNCHRONOUS:
+            raise InvalidInput(f"synchronous={synchronous!r}: expected one of {', '.join(SYNCHRONOUS)}")
+        if busy_timeout < 0:
+            raise InvalidInput(f"busy_timeout={busy_timeout!r}: expected seconds, zero or more")
+        self.path, self.read_only = path, read_only
+        self.trace: Trace | None = None
+        self._synchronous, self._busy_timeout = synchronous.upper(), busy_timeout
+        self._dialect = sql.load("sqlite")
+        self._in_memory = path == ":memory:"
+        self._closed = False
+        self._reset()
+
+    def _reset(self) -> None:
+        """Starts without connections: at first, and in the child after a fork (it must not touch its parent's)."""
+        self._pid = os.getpid()
+        self._write_lock = threading.Lock()
+        self._writer: sqlite3.Connection | None = None
+        self._readers: list[sqlite3.Connection] = []
+        self._executor: ThreadPoolExecutor | None = None
+
+    @property
+    def migrations(self) -> tuple[Migration, ...]:
+        return self._dialect.migrations
+
+    def run(self, operation: Operation[T]) -> T:
+        self._check_open()
+        with self._connection(operation) as connection:
+            return run_on(connection, operation, self._dialect, self.trace)
+
+    async def arun(self, operation: Operation[T]) -> T:
+        self._check_open()
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(MAX_IDLE_READERS, thread_name_prefix="ledger-sqlite")
+        return await shielded(asyncio.wrap_future(self._executor.submit(self.run, operation)))
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise SaverClosed(f"the saver on {self.path!r} was closed; make a new LedgerSaver to go on")
+        if self._pid != os.getpid():
+            if self._in_memory:
+                raise DatabaseUnavailable("a ':memory:' ledger does not follow a fork: use a file")
+            self._reset()
+        if self.read_only and self._in_memory:
+            raise InvalidInput("a ':memory:' ledger cannot be read_only: there would be nothing to read")
+
+    @contextlib.contextmanager
+    def _connection(self, operation: Operation[Any]) -> Iterator[sqlite3.Connection]:
+        if operation.access is Access.WRITE and self.read_only:
+            raise ReadOnlyLedger(f"{operation.name}: the saver on {self.path!r} was opened with read_only=True")
+        if operation.access is Access.WRITE or self._in_memory:
+            with self._write_lock:
+                if self._writer is None:
+                    self._writer = self._open()
+                yield self._writer
+            return
+        try:
+            reader = self._readers.pop()
+        except IndexError:
+            reader = self._open()
+        try:
+            yield reader
+        finally:
+            if len(self._readers) < MAX_IDLE_READERS and not self._closed:
+                self._readers.append(reader)
+            else:
+                reader.close()
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            connection = self._connect()
+            try:
+                self._configure(connection)
+            except BaseException:
+                connection.close()
+                raise
+        except sqlite3.Error as error:
+            raise translate(error, f"opening {self.path!r}") from error
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        if self._in_memory:
+            return self._open_file(":memory:", uri=False)
+        if not self.read_only:
+            return self._open_file(self.path, uri=False)
+        if not Path(self.path).exists():
+            raise DatabaseUnavailable(f"{self.path!r} does not exist, and read_only=True may not create it")
+        return self._open_file(f"file:{quote(self.path)}?mode=ro", uri=True)
+
+    def _open_file(self, name: str, *, uri: bool) -> sqlite3.Connection:
+        return sqlite3.connect(
+            name,
+            timeout=self._busy_timeout,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            uri=uri,
+        )
+
+    def _configure(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA synchronous={self._synchronous}")
+        if self.read_only or self._in_memory:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            return
+        # Switching to WAL takes an exclusive lock for which SQLite does not always call its busy handler.
+        deadline = time.monotonic() + self._busy_timeout
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL").fetchone()
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.005)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._pid != os.getpid():
+            return
+        if self._executor is not None:
+            self._executor.shutdown(wait=True)
+        with self._write_lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+        while self._readers:
+            self._readers.pop().close()
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self.close)
+
+
+class GivenSqliteDriver:
+    """Runs operations on a `sqlite3.Connection` that belongs to the caller, one at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, *, read_only: bool = False):
+        self.trace: Trace | None = None
+        self.read_only = read_only
+        self._connection, self._lock = connection, threading.RLock()
+        self._dialect = sql.load("sqlite")
+        self._closed = False
+        _check_given(connection)
+
+    @property
+    def migrations(self) -> tuple[Migration, ...]:
+        return self._dialect.migrations
+
+    def run(self, operation: Operation[T]) -> T:
+        if self._closed:
+            raise SaverClosed("the saver on your sqlite3.Connection was closed; make a new LedgerSaver to go on")
+        if operation.access is Access.WRITE and self.read_only:
+            raise ReadOnlyLedger(f"{operation.name}: the saver was made with read_only=True")
+        with self._lock:
+            if self._connection.in_transaction:
+                raise DatabaseError(
+                    f"{operation.name}: your sqlite3.Connection is inside a transaction of its own. Commit or roll it"
+                    " back first, or give the saver a path instead of a connection"
+                )
+            return run_on(self._connection, operation, self._dialect, self.trace)
+
+    async def arun(self, operation: Operation[T]) -> T:
+        loop = asyncio.get_running_loop()
+        return await shielded(loop.run_in_executor(None, self.run, operation))
+
+    def close(self) -> None:
+        self._closed = True  # the connection is the caller's to close
+
+    async def aclose(self) -> None:
+        self.close()
+
+
+class AioSqliteDriver:
+    """Runs operations on an `aiosqlite.Connection` that belongs to the caller, each whole in its own thread."""
+
+    def __init__(self, connection: aiosqlite.Connection, *, read_only: bool = False):
+        self.trace: Trace | None = None
+        self.read_only = read_only
+        self._connection = connection
+        self._dialect = sql.load("sqlite")
+        self._closed = False
+
+    @property
+    def migrations(self) -> tuple[Migration, ...]:
+        return self._dialect.migrations
+
+    def run(self, operation: Operation[T]) -> T:
+        # The connection's thread answers through a loop; one of our own in one of our own threads serves
+        # synchronous callers wherever they are, on a running loop too.
+        with ThreadPoolExecutor(1, thread_name_prefix="ledger-aiosqlite") as helper:
+            return helper.submit(lambda: asyncio.run(self.arun(operation))).result()
+
+    async def arun(self, operation: Operation[T]) -> T:
+        if self._closed:
+            raise SaverClosed("the saver on your aiosqlite.Connection was closed; make a new LedgerSaver to go on")
+        if operation.access is Access.WRITE and self.read_only:
+            raise ReadOnlyLedger(f"{operation.name}: the saver was made with read_only=True")
+        if not self._connection._running or self._connection._connection is None:
+            raise DatabaseUnavailable("your aiosqlite.Connection is not open: await it, or enter it, first")
+
+        def whole() -> T:
+            connection = self._connection._connection
+            if connection is None:
+                raise DatabaseUnavailable("your aiosqlite.Connection was closed")
+            if connection.in_transaction:
+                raise DatabaseError(f"{operation.name}: your aiosqlite.Connection is inside a transaction of its own")
+            return run_on(connection, operation, self._dialect, self.trace)
+
+        return await shielded(asyncio.ensure_future(self._connection._execute(whole)))  # type: ignore[no-untyped-call]
+
+    def close(self) -> None:
+        self._closed = True
+
+    async def aclose(self) -> None:
+        self._closed = True
+
+
+def _check_given(connection: sqlite3.Connection) -> None:
+    """Refuses, with the reason, a connection that cannot be used as it is."""
+    if getattr(connection, "autocommit", None) is False:
+        raise InvalidInput(
+            "this sqlite3.Connection has autocommit=False, so it is always inside a transaction: open it with"
+            " autocommit=True or isolation_level=None, or give the saver a path"
+        )
+    if connection.text_factory is not str:
+        raise InvalidInput("this sqlite3.Connection has a text_factory other than str, which changes what is read")
+    refused: list[BaseException] = []
+
+    def probe() -> None:
+        try:
+            connection.cursor().close()
+        except sqlite3.ProgrammingError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=probe, name="ledger-probe")
+    thread.start()
+    thread.join()
+    if refused:
+        raise InvalidInput(
+            "this sqlite3.Connection only works in the thread that opened it, and LangGraph saves from others:"
+            f" open it with check_same_thread=False ({refused[0]})"
+        )
+
+
+def run_on(connection: sqlite3.Connection, operation: Operation[T], dialect: sql.Dialect, trace: Trace | None) -> T:
+    """Carries out one operation on a connection that nobody else uses meanwhile."""
+    groups = transact(operation)
+    try:
+        group = next(groups)
+        while True:
+            answers = [_execute(connection, statement, dialect, trace) for statement in group]
+            group = groups.send(answers)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+    except BaseException as error:
+        if connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                _execute(connection, ROLLBACK, dialect, trace)
+        groups.close()
+        if isinstance(error, sqlite3.Error):
+            raise translate(error, operation.name) from error
+        raise
+
+
+def _execute(connection: sqlite3.Connection, statement: Statement, dialect: sql.Dialect, trace: Trace | None) -> Rows:
+    pause(trace, "before", statement.name)
+    cursor = connection.cursor()
+    cursor.row_factory = None  # the caller's connection may have one
+    try:
+        text = dialect.texts[statement.name]
+        if statement.many is not None:
+            cursor.executemany(text, statement.many)
+            rows: Rows = []
+        else:
+            rows = cursor.execute(text, statement.params).fetchall()
+    finally:
+        cursor.close()
+    pause(trace, "after", statement.name)
+    return rows
+
+
+def translate(error: sqlite3.Error, doing: str) -> DatabaseError:
+    """SQLite's error in the ledger's words."""
+    text = str(error)
+    if "CHECK constraint" in text:
+        return ReuseRefused(f"{doing}: {text}")
+    if isinstance(error, sqlite3.IntegrityError):
+        return Duplicate(f"{doing}: {text}")
+    if "is not a database" in text or "malformed" in text:
+        return NotALedger(f"{doing}: the file is not a usable SQLite database ({text})")
+    if "locked" in text or "busy" in text:
+        return DatabaseUnavailable(
+            f"{doing}: another connection kept the database locked for longer than busy_timeout ({text})"
+        )
+    if "unable to open" in text:
+        return DatabaseUnavailable(f"{doing}: cannot open the file: does its directory exist and may it be written?")
+    if "readonly" in text:
+        return ReadOnlyLedger(f"{doing}: the database file or its directory is read-only ({text})")
+    if "already exists" in text:
+        return NotALedger(f"{doing}: a table of the ledger's name exists but is not the ledger's ({text})")
+    return DatabaseError(f"{doing}: {text}")

@@ -1,0 +1,58 @@
+"""What may name a thread, a namespace, a checkpoint or a task, and how it is read from a config.
+
+The limits keep every key within one Postgres index row (2,704 bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from langgraph_ledger.errors import InvalidInput
+
+LIMITS = {"thread_id": 512, "checkpoint_ns": 1536, "checkpoint_id": 128, "task_id": 128, "run_id": 512}
+"""Bytes of UTF-8 that an id may take."""
+
+
+def clean(value: Any, what: str) -> str:
+    """`value` as the string that is stored, or `InvalidInput` saying what is wrong with it."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, UUID)):
+        raise InvalidInput(f"{what} must be a str, int or UUID, not {type(value).__name__}: {value!r:.80}")
+    text = value if isinstance(value, str) else str(value)
+    if "\0" in text:
+        raise InvalidInput(f"{what} holds a NUL character, which Postgres cannot store: {text!r:.80}")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{what} holds a lone surrogate, which is not valid text: {text!r:.80}") from error
+    if size > LIMITS[what]:
+        raise InvalidInput(f"{what} is {size:,} bytes long, more than the {LIMITS[what]:,} that fit in an index")
+    return text
+
+
+def configurable(config: Any) -> Mapping[str, Any]:
+    """The `configurable` part of a config."""
+    found = config.get("configurable") if isinstance(config, Mapping) else None
+    if not isinstance(found, Mapping):
+        raise InvalidInput(f'config must be a mapping with a "configurable" part: {config!r:.120}')
+    return found
+
+
+def thread_of(conf: Mapping[str, Any]) -> str:
+    """The thread that a config names."""
+    thread = conf.get("thread_id")
+    if thread is None or thread == "":
+        raise InvalidInput('config["configurable"] has no thread_id; LangGraph needs one to save a thread')
+    return clean(thread, "thread_id")
+
+
+def namespace_of(conf: Mapping[str, Any]) -> str:
+    """The checkpoint namespace that a config names, "" for the root."""
+    return clean(conf.get("checkpoint_ns") or "", "checkpoint_ns")
+
+
+def checkpoint_of(conf: Mapping[str, Any]) -> str | None:
+    """The checkpoint that a config names, marks and all, or None for the latest."""
+    found = conf.get("checkpoint_id")
+    return clean(found, "checkpoint_id") if found else None

@@ -1,0 +1,159 @@
+"""Reading many checkpoints: pages of a thread's history, ancestors for delta channels, lineage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from langgraph_ledger.memory import WriteRow
+from langgraph_ledger.operations.checkpoints import Head, Stored, as_writes
+from langgraph_ledger.records import to_json
+from langgraph_ledger.statements import Access, Operation, Rows, Statement, Steps, batch
+
+END_OF_TIME = 2**62
+"""A sequence number after every other."""
+
+MemoryIds = Callable[[bytes], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to list, newest first: everything, a thread, a namespace or one checkpoint, before a sequence number.
+
+    `before_id` stands for a checkpoint that bounds the list from above. `filter` is JSON that the metadata's
+    text values must contain; it may let too much through, never too little.
+    """
+
+    session_id: str | None = None
+    agent_id: str | None = None
+    checkpoint_id: str | None = None
+    before: int = END_OF_TIME
+    before_id: str | None = None
+    filter: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some checkpoints with their writes and memory, the root's head if one thread was asked for, what is next."""
+
+    head: Head | None
+    checkpoints: Sequence[Stored]
+    following: Query
+
+
+def list_page(query: Query, page: int, memory_ids: MemoryIds) -> Operation[Page]:
+    """Up to `page` checkpoints as one snapshot, newest first."""
+
+    def steps() -> Steps[Page]:
+        resolved, statement = yield from _resolve(query, page)
+        rows, heads = yield batch(
+            statement, Statement("read_head", {"session_id": query.session_id or "", "agent_id": ""})
+        )
+        head = Head(*heads[0]) if heads else None
+        if not rows:
+            return Page(head, [], resolved)
+        wanted = {(row[0], memory_id) for row in rows for memory_id in memory_ids(row[4])}
+        writes, memory = yield batch(
+            Statement("read_page_writes", {"keys": to_json([row[:3] for row in rows])}),
+            Statement("read_page_memory", {"keys": to_json(sorted(wanted))}),
+            last=True,
+        )
+        following = replace(resolved, before=min(row[5] for row in rows))
+        return Page(head, _assemble(rows, writes, memory), following)
+
+    return Operation("list", Access.READ, steps)
+
+
+def _resolve(query: Query, page: int) -> Steps[tuple[Query, Statement]]:
+    """The query with `before_id` turned into a sequence number where that is known, and its statement."""
+    params = {"session_id": query.session_id, "agent_id": query.agent_id, "page": page, "filter": query.filter}
+    if query.checkpoint_id is not None:
+        return query, Statement("list_one", {**params, "checkpoint_id": query.checkpoint_id, "before": query.before})
+    if query.before_id is None or query.session_id is None:
+        return query, Statement(_name(query), {**params, "before": query.before, "before_id": query.before_id})
+    place = {"session_id": query.session_id, "agent_id": query.agent_id or "", "checkpoint_id": query.before_id}
+    (found,) = yield batch(Statement("find_sequence", place))
+    known: dict[str, int] = dict(found)
+    own = known.get(query.agent_id or "")
+    if own is not None:
+        resolved = replace(query, before=min(query.before, own), before_id=None)
+        return resolved, Statement(_name(resolved), {**params, "before": resolved.before, "before_id": None})
+    if query.agent_id and "" in known:
+        # A subgraph is asked for what it had when its root was at a checkpoint: its saves may have overtaken the
+        # root's, so the root checkpoints that they were made under are compared, not their own numbers.
+        bounds = {"before": query.before, "before_id": query.before_id, "root_before": known[""]}
+        return query, Statement("list_namespace_before_root", {**params, **bounds})
+    return query, Statement(_name(query), {**params, "before": query.before, "before_id": query.before_id})
+
+
+def _name(query: Query) -> str:
+    if query.session_id is None:
+        return "list_everything"
+    return "list_session" if query.agent_id is None else "list_namespace"
+
+
+def _assemble(rows: Rows, writes: Rows, memory: Rows) -> list[Stored]:
+    by_checkpoint: dict[tuple[str, ...], Rows] = {}
+    for row in writes:
+        by_checkpoint.setdefault(tuple(row[:3]), []).append(row[3:])
+    by_session: dict[str, dict[str, tuple[str, bytes]]] = {}
+    for session_id, memory_id, encoding, content in memory:
+        by_session.setdefault(session_id, {})[memory_id] = (encoding, content)
+    found = []
+    for session_id, agent_id, checkpoint_id, parent_id, body, seq in rows:
+        own = as_writes(by_checkpoint.get((session_id, agent_id, checkpoint_id), []))
+        remembered = by_session.get(session_id, {})
+        found.append(Stored(session_id, agent_id, checkpoint_id, parent_id, body, seq, own, remembered))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Ancestor:
+    """One step of a parent chain, nearest first, with the writes to the channels asked for."""
+
+    checkpoint_id: str
+    parent_id: str | None
+    body: bytes
+    writes: Sequence[WriteRow]
+    memory: Mapping[str, tuple[str, bytes]]
+
+
+def ancestors_page(
+    session_id: str,
+    agent_id: str,
+    checkpoint_id: str,
+    channels: Sequence[str],
+    page: int,
+    memory_ids: MemoryIds,
+) -> Operation[list[Ancestor]]:
+    """Up to `page` checkpoints from `checkpoint_id` up its parent chain, as one snapshot."""
+    place = {"session_id": session_id, "agent_id": agent_id}
+
+    def steps() -> Steps[list[Ancestor]]:
+        (chain,) = yield batch(Statement("read_ancestors", {**place, "checkpoint_id": checkpoint_id, "page": page}))
+        if not chain:
+            return []
+        wanted = sorted({memory_id for row in chain for memory_id in memory_ids(row[2])})
+        ids = to_json([row[0] for row in chain])
+        writes, memory = yield batch(
+            Statement("read_channel_writes", {**place, "checkpoint_ids": ids, "channels": to_json(list(channels))}),
+            Statement("read_memory", {"session_id": session_id, "memory_ids": to_json(wanted)}),
+            last=True,
+        )
+        found = {memory_id: (encoding, content) for memory_id, encoding, content in memory}
+        grouped: dict[str, Rows] = {}
+        for row in writes:
+            grouped.setdefault(row[0], []).append(row[1:])
+        return [Ancestor(cid, parent, body, as_writes(grouped.get(cid, [])), found) for cid, parent, body in chain]
+
+    return Operation("get_delta_channel_history", Access.READ, steps)
+
+
+def lineage(session_id: str, agent_id: str) -> Operation[Sequence[str]]:
+    """The ids of the latest checkpoint and its ancestors, newest first."""
+
+    def steps() -> Steps[Sequence[str]]:
+        (rows,) = yield batch(Statement("read_lineage", {"session_id": session_id, "agent_id": agent_id}), last=True)
+        return [row[0] for row in rows]
+
+    return Operation("ancestors", Access.READ, steps)

@@ -1,0 +1,269 @@
+"""The way of a read: fetch rows as one snapshot, decode them, and mark what is handed out with the run that read it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, DeltaChannelHistory, PendingWrite
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from langgraph_ledger import ids
+from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
+from langgraph_ledger.errors import InvalidInput, ValueNotRestorable
+from langgraph_ledger.flow import Flow
+from langgraph_ledger.ledger import Ledger, process_start
+from langgraph_ledger.memory import Ref, WriteRow, load, unpack_body, verified
+from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
+from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
+from langgraph_ledger.records import MAX_TEXT, as_time, text_for_json, to_json
+from langgraph_ledger.runs import Marked, Run, announce
+
+PAGE = 50
+"""Checkpoints fetched at a time by `list` and by walks along the parent chain."""
+
+UNMATCHED = -2
+"""A `read_version` that no thread ever has."""
+
+
+def get_tuple(ledger: Ledger, serde: SerializerProtocol, config: Mapping[str, Any]) -> Flow[CheckpointTuple | None]:
+    """The checkpoint that a config names, or the latest; begins a run, or goes on with the one that is reading."""
+    conf = ids.configurable(config)
+    session_id, agent_id, checkpoint_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
+    yield from ledger.ready()
+    wanted = str(checkpoint_id) if checkpoint_id else None
+    head, stored = yield read_checkpoint(session_id, agent_id, wanted, _memory_ids)
+    run = _run_of(ledger, conf, session_id, agent_id, head)
+    if stored is None:
+        announce(run)
+        return None
+    found = decode(ledger, serde, stored, run)
+    if not found.checkpoint["channel_versions"]:
+        announce(run)
+    return found
+
+
+def _run_of(ledger: Ledger, conf: Mapping[str, Any], session_id: str, agent_id: str, head: Head | None) -> Run:
+    run = ledger.runs.reading(conf, session_id)
+    if run is not None:
+        return run
+    run = Run(session_id, head.version if head else 0, head.checkpoint_id if head else None)
+    if (expected := conf.get(EXPECT_KEY)) is not None:
+        _expect(run, expected, agent_id)
+    if ledger.on_busy == "refuse":
+        run.busy = _busy(ledger, run, head)
+    return ledger.runs.begin(conf, run)
+
+
+def _expect(run: Run, expected: Mapping[str, Any], agent_id: str) -> None:
+    """Makes the run's version the one that the caller of `expect()` had read."""
+    if "version" in expected:
+        run.read_version = expected["version"]
+    elif agent_id:
+        raise InvalidInput("expect(): this snapshot of a subgraph has lost its version (was it stored as JSON?)")
+    elif (expected.get("checkpoint_id") or None) != run.checkpoint_read:
+        run.read_version = UNMATCHED
+
+
+def _busy(ledger: Ledger, run: Run, head: Head | None) -> StateConflict | None:
+    """The refusal that waits for a new run if the thread's owner is alive and at work."""
+    if head is None or head.status != "active" or not head.owner:
+        return None
+    owner = json.loads(head.owner)
+    age = (datetime.now(UTC) - as_time(head.updated_at)).total_seconds()
+    pid, here = owner.get("pid"), owner.get("host") == socket.gethostname()
+    if not here or pid == os.getpid():
+        alive = age < ledger.owner_timeout
+    else:
+        alive = _exists(pid) and process_start(pid) == owner.get("started")
+    if not alive:
+        return None
+    return SessionBusy(
+        f"thread {run.session_id!r} is being worked on by process {pid} on {owner.get('host')} (last write"
+        f" {age:.1f} s ago), and on_busy='refuse' lets no new run take over",
+        session_id=run.session_id,
+        version_read=run.read_version,
+        version_found=head.version,
+        checkpoint_read=run.checkpoint_read,
+        checkpoint_found=head.checkpoint_id,
+        writer=run.token,
+        winner=head.writer,
+    )
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+# --- decoding
+
+
+def _memory_ids(body: bytes) -> Sequence[str]:
+    return unpack_body(body, lambda: "reading a checkpoint").memory_ids
+
+
+def decode(ledger: Ledger, serde: SerializerProtocol, stored: Stored, run: Run | None) -> CheckpointTuple:
+    """A checkpoint's rows as LangGraph's tuple, its strings marked with `run`."""
+
+    def where(detail: str = "") -> str:
+        return (
+            f"thread {stored.session_id!r}, namespace {stored.agent_id!r}, checkpoint {stored.checkpoint_id!r}{detail}"
+        )
+
+    body = unpack_body(stored.body, where)
+    checkpoint = load(serde, *body.checkpoint, where)
+    metadata = load(serde, *body.metadata, lambda: where(", metadata"))
+    versions = checkpoint.get("channel_versions") or {}
+    values = {
+        channel: _value(serde, ref, stored.memory, lambda channel=channel: where(f", channel {channel!r}"))
+        for channel, ref in body.values.items()
+    }
+    ledger.remember_places(
+        stored.session_id,
+        stored.agent_id,
+        stored.checkpoint_id,
+        {channel: (versions.get(channel), ref) for channel, ref in body.values.items()},
+    )
+    checkpoint = {**checkpoint, "channel_values": values}
+    if run is not None:
+        checkpoint["id"] = Marked(checkpoint["id"], run)
+        checkpoint["channel_versions"] = {
+            channel: Marked(version, run) if isinstance(version, str) else version
+            for channel, version in versions.items()
+        }
+    return CheckpointTuple(
+        config=_config(stored, stored.checkpoint_id, run),
+        checkpoint=cast("Checkpoint", checkpoint),
+        metadata=metadata,
+        parent_config=_config(stored, stored.parent_id, run) if stored.parent_id else None,
+        pending_writes=[_write(serde, row, where) for row in stored.writes],
+    )
+
+
+def _config(stored: Stored, checkpoint_id: str, run: Run | None) -> Any:
+    marked = checkpoint_id if run is None else Marked(checkpoint_id, run)
+    place = {"thread_id": stored.session_id, "checkpoint_ns": stored.agent_id, "checkpoint_id": marked}
+    return {"configurable": place}
+
+
+def _write(serde: SerializerProtocol, row: WriteRow, where: Any) -> PendingWrite:
+    value = load(serde, row.encoding, row.content, lambda: where(f", write of task {row.task_id} to {row.channel!r}"))
+    return (row.task_id, row.channel, value)
+
+
+def _value(serde: SerializerProtocol, ref: Ref, memory: Mapping[str, tuple[str, bytes]], where: Any) -> Any:
+    if not isinstance(ref, str):
+        return load(serde, *ref, where)
+    row = memory.get(ref)
+    if row is None:
+        raise ValueNotRestorable(f"{where()}: memory {ref} is missing")
+    return load(serde, *verified(ref, *row, where), where)
+
+
+# --- listing
+
+
+def list_query(
+    config: Mapping[str, Any] | None, filter: Mapping[str, Any] | None, before: Mapping[str, Any] | None, text: bool
+) -> Query:
+    """What `list`'s arguments ask for. `text` says whether the ledger keeps metadata to look through."""
+    query = Query(filter=_prefilter(filter) if text else "{}")
+    values: dict[str, Any] = {"filter": query.filter}
+    if config is not None:
+        conf = ids.configurable(config)
+        values["session_id"] = ids.thread_of(conf)
+        if conf.get("checkpoint_ns") is not None:
+            values["agent_id"] = ids.namespace_of(conf)
+        if (checkpoint_id := ids.checkpoint_of(conf)) is not None:
+            values["checkpoint_id"] = str(checkpoint_id)
+    if before is not None and (bound := ids.checkpoint_of(ids.configurable(before))) is not None:
+        values["before_id"] = str(bound)
+    return Query(**values)
+
+
+def _prefilter(filter: Mapping[str, Any] | None) -> str:
+    """The part of a filter that both databases compare as Python does: short text. The rest is compared here."""
+    texts = {k: v for k, v in (filter or {}).items() if type(v) is str and len(v) <= MAX_TEXT and isinstance(k, str)}
+    return to_json({text_for_json(k): text_for_json(v) for k, v in texts.items()})
+
+
+def matching(found: CheckpointTuple, filter: Mapping[str, Any] | None) -> bool:
+    """Whether a checkpoint's metadata has all that the filter asks for, compared as Python values."""
+    metadata: Mapping[str, Any] = found.metadata
+    return all(metadata.get(key) == value for key, value in (filter or {}).items())
+
+
+def read_page(
+    ledger: Ledger, config: Mapping[str, Any] | None, query: Query, size: int
+) -> Flow[tuple[Page, Run | None]]:
+    """One page of a list and the run that its checkpoints are marked with."""
+    yield from ledger.ready()
+    page: Page = yield list_page(query, size, _memory_ids)
+    if config is None or query.session_id is None:
+        return page, None
+    return page, _run_of(ledger, ids.configurable(config), query.session_id, query.agent_id or "", page.head)
+
+
+# --- delta channels
+
+
+def delta_history(
+    ledger: Ledger, serde: SerializerProtocol, config: Mapping[str, Any], channels: Sequence[str]
+) -> Flow[dict[str, DeltaChannelHistory]]:
+    """Each channel's writes along the parent chain, oldest first, and the value that the chain starts from."""
+    conf = ids.configurable(config)
+    session_id, agent_id, checkpoint_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
+    yield from ledger.ready()
+    walk = _DeltaWalk(serde, session_id, agent_id, channels)
+    target = str(checkpoint_id) if checkpoint_id else None
+    _, stored = yield read_checkpoint(session_id, agent_id, target, lambda body: ())
+    following = stored.parent_id if stored is not None else None
+    while following and walk.remaining:
+        chain = yield ancestors_page(session_id, agent_id, following, sorted(walk.remaining), PAGE, _memory_ids)
+        for ancestor in chain:
+            walk.visit(ancestor)
+        following = chain[-1].parent_id if chain else None
+    return walk.result()
+
+
+class _DeltaWalk:
+    """Collects writes and seeds while going up the parent chain; each channel stops at its own seed."""
+
+    def __init__(self, serde: SerializerProtocol, session_id: str, agent_id: str, channels: Sequence[str]) -> None:
+        self.serde, self.place = serde, f"thread {session_id!r}, namespace {agent_id!r}"
+        self.writes: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
+        self.seeds: dict[str, Any] = {}
+        self.remaining = set(channels)
+
+    def visit(self, ancestor: Ancestor) -> None:
+        if not self.remaining:
+            return
+
+        def where(detail: str = "") -> str:
+            return f"{self.place}, checkpoint {ancestor.checkpoint_id!r}{detail}"
+
+        for row in reversed(ancestor.writes):
+            if row.channel in self.remaining:
+                self.writes[row.channel].append(_write(self.serde, row, where))
+        values = unpack_body(ancestor.body, where).values
+        for channel in self.remaining & values.keys():
+            self.seeds[channel] = _value(self.serde, values[channel], ancestor.memory, where)
+            self.remaining.discard(channel)
+
+    def result(self) -> dict[str, DeltaChannelHistory]:
+        found: dict[str, DeltaChannelHistory] = {}
+        for channel, writes in self.writes.items():
+            found[channel] = {"writes": writes[::-1]}
+            if channel in self.seeds:
+                found[channel]["seed"] = self.seeds[channel]
+        return found

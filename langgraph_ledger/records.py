@@ -1,0 +1,87 @@
+"""What the ledger tells about itself: sessions, log entries, and plain JSON that both databases accept."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One thread's life. `status` is active, paused (on an interrupt), completed or failed; times are UTC."""
+
+    session_id: str
+    status: str
+    metadata: Mapping[str, Any]
+    started_at: datetime
+    last_active_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One row of `checkpoint_log`. `seq` orders the entries of a session; `payload` depends on `checkpoint_type`."""
+
+    seq: int
+    session_id: str
+    agent_id: str
+    checkpoint_type: str
+    checkpoint_id: str | None
+    parent_checkpoint_id: str | None
+    run_id: str | None
+    task_id: str | None
+    payload: Mapping[str, Any]
+    created_at: datetime
+
+
+def now() -> str:
+    """The present, UTC, as both databases take it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def as_time(value: Any) -> datetime:
+    """A time as a database returned it."""
+    found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+    return found.astimezone(UTC)
+
+
+MAX_TEXT = 256
+MAX_ITEMS = 16
+
+
+def text_for_json(value: str) -> str:
+    """Text without what JSONB refuses: NUL becomes U+2400, a lone surrogate U+FFFD."""
+    return value.replace("\0", "\u2400").encode("utf-8", "replace").decode("utf-8")
+
+
+def _scalar(value: Any) -> bool:
+    if type(value) is float:
+        return math.isfinite(value)
+    return value is None or type(value) in (bool, int) or (type(value) is str and len(value) <= MAX_TEXT)
+
+
+def _named_scalar(item: tuple[Any, Any]) -> bool:
+    return type(item[0]) is str and len(item[0]) <= MAX_TEXT and _scalar(item[1])
+
+
+def describe(value: Any) -> Any:
+    """A JSON-safe copy of a small plain value, or a short description of anything else. Never fails, never large."""
+    if _scalar(value):
+        return text_for_json(value) if isinstance(value, str) else value
+    if type(value) in (list, tuple) and len(value) <= MAX_ITEMS and all(map(_scalar, value)):
+        return [describe(v) for v in value]
+    if type(value) is dict and len(value) <= MAX_ITEMS and all(map(_named_scalar, value.items())):
+        return {text_for_json(k): describe(v) for k, v in value.items()}
+    kind = type(value)
+    found: dict[str, Any] = {"$type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")}
+    if isinstance(value, (str, bytes, bytearray, list, tuple, dict, set, frozenset)):
+        found["$length"] = len(value)
+    return found
+
+
+def to_json(value: Any) -> str:
+    """JSON text of what `describe` made."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

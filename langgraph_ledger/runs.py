@@ -1,0 +1,230 @@
+"""Who is writing: the run, its fence token, and how the run's identity travels through LangGraph.
+
+A run is one root invocation on one thread. LangGraph hands a saver nothing that names it, so three things do:
+
+- the strings that a read hands out (checkpoint ids, channel versions) are `Marked`: equal to the plain string,
+  carrying the run. LangGraph hands them back when the run writes;
+- ids that the run itself made are remembered with it;
+- the `RunControl` object that LangGraph (1.2 and later) makes for each root invocation and shows to every graph
+  below it names the run where neither helps: a subgraph that starts before its parent's checkpoint is saved.
+
+Nothing here knows SQL.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextvars import ContextVar
+from typing import Any
+from uuid import uuid4
+
+from langgraph_ledger.conflicts import StateConflict
+
+REMEMBERED = 10_000
+"""How many ids and live invocations a saver remembers; older ones are forgotten first."""
+
+Place = tuple[str, str]
+"""Where a checkpoint is within its thread: (namespace, checkpoint id)."""
+
+
+class Run:
+    """One root invocation on one thread (or one read outside of any), as far as this process knows it."""
+
+    __slots__ = (
+        "blind",
+        "busy",
+        "checkpoint_read",
+        "claimed",
+        "control",
+        "fenced",
+        "held",
+        "last_committed",
+        "lock",
+        "puts",
+        "read_version",
+        "runtime_id",
+        "session_id",
+        "token",
+    )
+
+    def __init__(self, session_id: str, read_version: int | None, checkpoint_read: str | None = None) -> None:
+        self.session_id, self.token = session_id, uuid4().hex
+        self.read_version, self.checkpoint_read = read_version, checkpoint_read
+        self.blind = read_version is None
+        self.claimed = False
+        self.fenced: StateConflict | None = None
+        self.busy: StateConflict | None = None
+        self.last_committed: str | None = None
+        self.control: Any = None
+        self.runtime_id = 0
+        self.lock = threading.Lock()
+        self.puts: dict[str, deque[tuple[str, Future[None]]]] = {}
+        self.held: dict[Place, list[Any]] = {}
+
+    @property
+    def committed(self) -> bool:
+        """Whether anything of this run is stored."""
+        return self.claimed
+
+    def check(self) -> None:
+        """Raises if the run was refused before: fencing is sticky."""
+        if self.fenced is not None:
+            raise self.fenced.again()
+
+    def begin_put(self, place: Place) -> tuple[Future[None], list[Any]]:
+        """Announces a put; returns what to resolve when it has ended, and the writes that came before it."""
+        ended: Future[None] = Future()
+        with self.lock:
+            self.puts.setdefault(place[0], deque(maxlen=8)).append((place[1], ended))
+            return ended, self.held.pop(place, [])
+
+    def put_of(self, place: Place) -> Future[None] | None:
+        """The put of a checkpoint that this run has begun, if it has."""
+        for checkpoint_id, ended in self.puts.get(place[0], ()):
+            if checkpoint_id == place[1]:
+                return ended
+        return None
+
+    def hold(self, place: Place, writes: list[Any]) -> Future[None] | None:
+        """Keeps writes until their checkpoint is put; if that has begun meanwhile, returns the put to wait for."""
+        with self.lock:
+            if (put := self.put_of(place)) is not None:
+                return put
+            self.held.setdefault(place, []).extend(writes)
+            return None
+
+
+class Marked(str):
+    """A string that carries the run which read it. Everywhere else it is that string."""
+
+    run: Run | None
+
+    def __new__(cls, value: str = "", run: Run | None = None) -> Marked:
+        self = super().__new__(cls, value)
+        self.run = run
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (str, (str(self),))
+
+
+def run_in(value: Any, session_id: str) -> Run | None:
+    """The run that a string carries, if it is one of this thread."""
+    run = value.run if isinstance(value, Marked) else None
+    return run if run is not None and run.session_id == session_id else None
+
+
+_new_thread: ContextVar[Run | None] = ContextVar("langgraph_ledger_new_thread", default=None)
+"""The run that read a thread without versions in this context: there was nothing that could be marked."""
+
+
+class Runs:
+    """What one saver remembers of runs. Thread-safe; bounded."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._makers: OrderedDict[tuple[str, str, str], Run] = OrderedDict()
+        self._live: OrderedDict[tuple[int, str], Run] = OrderedDict()
+
+    def reading(self, conf: Mapping[str, Any], session_id: str) -> Run | None:
+        """The run on whose behalf this read happens, if it has begun already."""
+        if conf.get("__pregel_task_id"):
+            parent = (conf.get("checkpoint_map") or {}).get("")
+            found = run_in(parent, session_id) or self._maker(session_id, "", parent)
+            return found or self._by_control(conf, session_id)
+        run = self._by_control(conf, session_id)
+        # a control that its owner uses for one run after another does not make them one
+        return run if run is not None and run.runtime_id == id(conf.get("__pregel_runtime")) else None
+
+    def begin(self, conf: Mapping[str, Any], run: Run) -> Run:
+        """Registers a run that has just read; returns it, or the one that another call registered meanwhile."""
+        runtime = conf.get("__pregel_runtime")
+        control = getattr(runtime, "control", None)
+        if control is None:
+            return run
+        with self._lock:
+            key = (id(control), run.session_id)
+            found = self._live.get(key)
+            nested = bool(conf.get("__pregel_task_id"))
+            if found is not None and (nested or found.runtime_id == id(runtime)):
+                return found
+            run.control = control  # kept alive, so that its id stays its own
+            run.runtime_id = 0 if nested else id(runtime)
+            self._live[key] = run
+            self._forget(self._live)
+            return run
+
+    def writing(self, conf: Mapping[str, Any], session_id: str, checkpoint: Mapping[str, Any] | None) -> Run | None:
+        """The run that writes with this config, or None for a writer that never read."""
+        if conf.get("__pregel_task_id") and (run := self.reading(conf, session_id)) is not None:
+            return run
+        parent = conf.get("checkpoint_id")
+        namespace = conf.get("checkpoint_ns") or ""
+        run = run_in(parent, session_id) or self._maker(session_id, namespace, parent)
+        if run is None:
+            run = self._by_control(conf, session_id)
+        if run is None and checkpoint is not None:
+            versions = checkpoint.get("channel_versions") or {}
+            run = next((r for v in versions.values() if (r := run_in(v, session_id)) is not None), None)
+        if run is None and not parent:
+            fresh = _new_thread.get()
+            run = fresh if fresh is not None and fresh.session_id == session_id else None
+        return run
+
+    def remember(self, run: Run, namespace: str, checkpoint_id: str) -> None:
+        """Notes that `run` makes this checkpoint."""
+        with self._lock:
+            self._makers[run.session_id, namespace, str(checkpoint_id)] = run
+            self._forget(self._makers)
+
+    def made(self, session_id: str, namespace: str, checkpoint_id: str) -> bool:
+        """Whether this saver has put that checkpoint, as far as it remembers."""
+        return self._maker(session_id, namespace, checkpoint_id) is not None
+
+    def _maker(self, session_id: str, namespace: str, checkpoint_id: Any) -> Run | None:
+        if not checkpoint_id:
+            return None
+        with self._lock:
+            return self._makers.get((session_id, namespace, str(checkpoint_id)))
+
+    def _by_control(self, conf: Mapping[str, Any], session_id: str) -> Run | None:
+        control = getattr(conf.get("__pregel_runtime"), "control", None)
+        if control is None:
+            return None
+        with self._lock:
+            key = (id(control), session_id)
+            run = self._live.get(key)
+            if run is not None:
+                self._live.move_to_end(key)
+            return run
+
+    @staticmethod
+    def _forget(entries: OrderedDict[Any, Run]) -> None:
+        while len(entries) > REMEMBERED:
+            entries.popitem(last=False)
+
+
+def announce(run: Run | None) -> None:
+    """Says which run has just read a thread without versions in this context."""
+    _new_thread.set(run)
+
+
+def next_version(current: Any) -> Any:
+    """The channel version after `current`, carrying its run. Raises if that run has been fenced.
+
+    Versions are fixed-width so that they compare as text; the tail tells branches of different runs apart.
+    """
+    if isinstance(current, int):
+        return current + 1
+    if isinstance(current, float):
+        return float(int(current) + 1)
+    run = current.run if isinstance(current, Marked) else None
+    if current is None:
+        run = _new_thread.get()
+    if run is not None:
+        run.check()
+    number = 1 if current is None else int(current.split(".", 1)[0]) + 1
+    return Marked(f"{number:010}.{run.token[:6] if run is not None else '000000'}", run)

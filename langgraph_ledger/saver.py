@@ -1,0 +1,416 @@
+"""LangGraph's checkpoint-saver interface on top of the ledger: each method synchronous and asynchronous.
+
+No SQL and no locks here: what a method does is a flow (`writing.py`, `reading.py`, `operations/`), written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar, cast
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+
+from langgraph_ledger import ids, reading, retention, writing
+from langgraph_ledger.drivers.opening import open_driver
+from langgraph_ledger.errors import InvalidInput
+from langgraph_ledger.flow import Flow, adrive, drive
+from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict
+from langgraph_ledger.operations.listing import Query, lineage
+from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
+from langgraph_ledger.records import LogEntry, Session
+from langgraph_ledger.runs import next_version
+from langgraph_ledger.statements import Operation
+
+T = TypeVar("T")
+
+STATUSES = ("active", "paused", "completed", "failed")
+
+
+class LedgerSaver(BaseCheckpointSaver[str]):
+    """Saves LangGraph state in SQLite or Postgres, and refuses to write over what a run has not read.
+
+    Args:
+        target: a SQLite path, ":memory:", a Postgres URL, or a connection or pool that you already have (psycopg,
+            sqlite3, aiosqlite).
+        serde: how values are serialised; LangGraph's JsonPlusSerializer unless given.
+        schema: Postgres schema for the tables; created if missing. `search_path` is never touched.
+        synchronous: SQLite's setting of that name; "FULL" survives power loss.
+        busy_timeout: seconds to wait for another process that is writing to the SQLite file.
+        min_size, max_size, timeout, max_idle, max_lifetime, connection_kwargs: of the Postgres pool, as in
+            psycopg_pool; `timeout` is how many seconds to wait for a connection.
+        read_only: never writes, not even the tables.
+        on_conflict: "raise" refuses a write whose run has been overtaken; "report" logs it and lets it through.
+        on_busy: "take_over" lets a new run begin at any time; "refuse" does not while the thread's owner is alive
+            and at work. `owner_timeout` is after how many seconds without a write an owner counts as gone where its
+            process cannot be looked up (on another host, or in this very process).
+
+    The constructor does no I/O. The tables are created on first use, by any method. One object serves synchronous
+    and asynchronous callers, several threads, event loops one after another, and forked children.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        serde: SerializerProtocol | None = None,
+        schema: str | None = None,
+        synchronous: str | None = None,
+        busy_timeout: float | None = None,
+        min_size: int | None = None,
+        max_size: int | None = None,
+        timeout: float | None = None,
+        max_idle: float | None = None,
+        max_lifetime: float | None = None,
+        connection_kwargs: Mapping[str, Any] | None = None,
+        read_only: bool = False,
+        on_conflict: OnConflict = "raise",
+        on_busy: OnBusy = "take_over",
+        owner_timeout: float = 60.0,
+    ) -> None:
+        super().__init__(serde=serde)
+        if on_conflict not in ("raise", "report"):
+            raise InvalidInput(f"on_conflict={on_conflict!r}: expected 'raise' or 'report'")
+        if on_busy not in ("take_over", "refuse"):
+            raise InvalidInput(f"on_busy={on_busy!r}: expected 'take_over' or 'refuse'")
+        driver, name = open_driver(
+            target,
+            read_only=read_only,
+            schema=schema,
+            synchronous=synchronous,
+            busy_timeout=busy_timeout,
+            min_size=min_size,
+            max_size=max_size,
+            timeout=timeout,
+            max_idle=max_idle,
+            max_lifetime=max_lifetime,
+            connection_kwargs=dict(connection_kwargs) if connection_kwargs is not None else None,
+        )
+        self._ledger = Ledger(driver, name, on_conflict=on_conflict, on_busy=on_busy, owner_timeout=owner_timeout)
+
+    @classmethod
+    def from_conn_string(
+        cls, conn_string: str, *, pipeline: bool = False, serde: SerializerProtocol | None = None, **options: Any
+    ) -> Self:
+        """Drop-in for the official savers' method: use it in `with`, `async with`, or as the saver itself.
+
+        `pipeline` is accepted for compatibility and changes nothing: what can travel together does so anyway.
+        """
+        return cls(conn_string, serde=serde, **options)
+
+    @property
+    def _driver(self) -> Any:
+        return self._ledger.driver
+
+    def __repr__(self) -> str:
+        return f"LedgerSaver({self._ledger.name})"
+
+    # --- opening and closing
+
+    def setup(self) -> _Setup:
+        """Creates the tables or brings them up to date; nothing once that is done, and never required.
+
+        What it returns may be awaited, so that code written for the asynchronous official savers works too.
+        """
+        return _Setup(self)
+
+    async def asetup(self) -> None:
+        """`setup`, asynchronously."""
+        await self._arun(self._ledger.ready())
+
+    def close(self) -> None:
+        """Closes the connections that this saver opened. A connection or pool of yours stays open."""
+        self._ledger.close()
+
+    async def aclose(self) -> None:
+        """`close`, and the connections of the running event loop too."""
+        await self._ledger.aclose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> BaseCheckpointSaver[str]:
+        """A view of this saver whose serializer restores these types too; connections and runs are shared."""
+        return super().with_allowlist(extra_allowlist)
+
+    # --- driving
+
+    def _run(self, flow: Flow[T]) -> T:
+        return drive(flow, self._ledger.driver)
+
+    async def _arun(self, flow: Flow[T]) -> T:
+        return await adrive(flow, self._ledger.driver)
+
+    def _simply(self, operation: Operation[T]) -> Flow[T]:
+        yield from self._ledger.ready()
+        result: T = yield operation
+        return result
+
+    # --- reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """The checkpoint that `config` names, or the thread's latest; None if there is none."""
+        return self._run(reading.get_tuple(self._ledger, self.serde, config))
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """`get_tuple`, asynchronously."""
+        return await self._arun(reading.get_tuple(self._ledger, self.serde, config))
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Checkpoints, newest first; pages are fetched whole, so saving while listing works.
+
+        Args:
+            config: the thread (and namespace, and checkpoint) to list; None lists every thread.
+            filter: metadata that must be equal, compared as Python values.
+            before: only checkpoints older than this one.
+            limit: at most so many.
+        """
+        pages = _Pages(self, config, filter, before, limit)
+        return pages.drained()
+
+    def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """`list`, asynchronously."""
+        pages = _Pages(self, config, filter, before, limit)
+        return pages.adrained()
+
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """What each `DeltaChannel` is rebuilt from: writes along the parent chain, and the value it starts from."""
+        if not channels:
+            return {}
+        return self._run(reading.delta_history(self._ledger, self.serde, config, channels))
+
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """`get_delta_channel_history`, asynchronously."""
+        if not channels:
+            return {}
+        return await self._arun(reading.delta_history(self._ledger, self.serde, config, channels))
+
+    # --- writing
+
+    def put(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """Stores a checkpoint; raises `StateConflict` if the thread has moved on since this run read it."""
+        return self._run(writing.put(self._ledger, self.serde, config, checkpoint, metadata, new_versions))
+
+    async def aput(
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
+    ) -> RunnableConfig:
+        """`put`, asynchronously."""
+        return await self._arun(writing.put(self._ledger, self.serde, config, checkpoint, metadata, new_versions))
+
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """Stores what a task wrote, or keeps it until the put of its checkpoint; same check as `put`."""
+        self._run(writing.put_writes(self._ledger, self.serde, config, writes, task_id, task_path))
+
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
+        """`put_writes`, asynchronously."""
+        await self._arun(writing.put_writes(self._ledger, self.serde, config, writes, task_id, task_path))
+
+    def get_next_version(self, current: str | None, channel: None = None) -> str:
+        """The channel version after `current`. Raises `StateConflict` if its run has been fenced."""
+        return cast("str", next_version(current))
+
+    # --- retention
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Deletes all of a thread; runs that had read it are refused from then on."""
+        self._run(retention.delete_thread(self._ledger, thread_id))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """`delete_thread`, asynchronously."""
+        await self._arun(retention.delete_thread(self._ledger, thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Deletes the checkpoints whose metadata has one of these `run_id`s, in every thread."""
+        self._run(retention.delete_for_runs(self._ledger, run_ids))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """`delete_for_runs`, asynchronously."""
+        await self._arun(retention.delete_for_runs(self._ledger, run_ids))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Copies a thread, history and all, to one that holds no checkpoints. An unknown source copies nothing."""
+        self._run(retention.copy_thread(self._ledger, source_thread_id, target_thread_id))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """`copy_thread`, asynchronously."""
+        await self._arun(retention.copy_thread(self._ledger, source_thread_id, target_thread_id))
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Drops old checkpoints.
+
+        Args:
+            thread_ids: the threads to prune.
+            strategy: "keep_latest" keeps each namespace's latest checkpoint, and the ancestors that its delta
+                channels are rebuilt from; "delete" deletes the threads.
+        """
+        self._run(retention.prune(self._ledger, thread_ids, strategy))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """`prune`, asynchronously."""
+        await self._arun(retention.prune(self._ledger, thread_ids, strategy))
+
+    # --- what the ledger knows
+
+    def sessions(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Session]:
+        """Threads and where they are in their life, the most recently active first."""
+        return self._run(self._sessions(status, limit))
+
+    async def asessions(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Session]:
+        """`sessions`, asynchronously."""
+        return await self._arun(self._sessions(status, limit))
+
+    def _sessions(self, status: str | None, limit: int) -> Flow[Sequence[Session]]:
+        if status is not None and status not in STATUSES:
+            raise InvalidInput(f"status={status!r}: expected one of {', '.join(STATUSES)}")
+        return self._simply(read_sessions(status, _checked_limit(limit)))
+
+    def history(self, thread_id: str) -> Sequence[LogEntry]:
+        """A thread's log, oldest first: checkpoints and rejected writes, of every namespace."""
+        return self._run(self._simply(read_log(ids.clean(thread_id, "thread_id"))))
+
+    async def ahistory(self, thread_id: str) -> Sequence[LogEntry]:
+        """`history`, asynchronously."""
+        return await self._arun(self._simply(read_log(ids.clean(thread_id, "thread_id"))))
+
+    def rejected_writes(self, thread_id: str | None = None) -> Sequence[LogEntry]:
+        """The writes that were refused (or, with `on_conflict="report"`, reported), oldest first."""
+        return self._run(self._simply(self._rejected(thread_id)))
+
+    async def arejected_writes(self, thread_id: str | None = None) -> Sequence[LogEntry]:
+        """`rejected_writes`, asynchronously."""
+        return await self._arun(self._simply(self._rejected(thread_id)))
+
+    @staticmethod
+    def _rejected(thread_id: str | None) -> Operation[Sequence[LogEntry]]:
+        return read_rejected(None if thread_id is None else ids.clean(thread_id, "thread_id"))
+
+    def ancestors(self, config: RunnableConfig) -> Sequence[str]:
+        """The ids of a namespace's latest checkpoint and of all it descends from, newest first."""
+        return self._run(self._simply(self._lineage(config)))
+
+    async def aancestors(self, config: RunnableConfig) -> Sequence[str]:
+        """`ancestors`, asynchronously."""
+        return await self._arun(self._simply(self._lineage(config)))
+
+    @staticmethod
+    def _lineage(config: RunnableConfig) -> Operation[Sequence[str]]:
+        conf = ids.configurable(config)
+        return lineage(ids.thread_of(conf), ids.namespace_of(conf))
+
+
+def _checked_limit(limit: Any) -> int:
+    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+        raise InvalidInput(f"limit={limit!r}: expected a number of items, zero or more")
+    return limit
+
+
+class _Setup:
+    """What `setup()` returns: done already where that is possible, and awaitable everywhere."""
+
+    def __init__(self, saver: LedgerSaver) -> None:
+        self._saver = saver
+        import asyncio
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            saver._run(saver._ledger.ready())
+
+    def __await__(self) -> Generator[Any, None, None]:
+        return self._saver.asetup().__await__()
+
+
+class _Pages:
+    """One call of `list`: its arguments checked at once, its pages fetched one by one."""
+
+    def __init__(self, saver: LedgerSaver, config: Any, filter: Any, before: Any, limit: int | None) -> None:
+        if filter is not None and not isinstance(filter, Mapping):
+            raise InvalidInput(f"filter must be a mapping of metadata keys to values: {filter!r:.80}")
+        self.left = None if limit is None else _checked_limit(limit)
+        self.saver, self.config, self.filter = saver, config, filter
+        text = not isinstance(saver.serde, EncryptedSerializer)
+        self.query: Query = reading.list_query(config, filter, before, text)
+        self.ended = self.left == 0
+
+    def _next(self) -> Flow[list[CheckpointTuple]]:
+        """The next page's matching checkpoints."""
+        size = reading.PAGE if self.left is None or self.filter else min(self.left, reading.PAGE)
+        ledger = self.saver._ledger
+        page, run = yield from reading.read_page(ledger, self.config, self.query, size)
+        self.query = page.following
+        self.ended = len(page.checkpoints) < size or self.query.checkpoint_id is not None
+        found = []
+        for stored in page.checkpoints:
+            item = reading.decode(ledger, self.saver.serde, stored, run)
+            if reading.matching(item, self.filter):
+                found.append(item)
+                if self.left is not None:
+                    self.left -= 1
+                    if self.left == 0:
+                        self.ended = True
+                        break
+        return found
+
+    def drained(self) -> Iterator[CheckpointTuple]:
+        while not self.ended:
+            yield from self.saver._run(self._next())
+
+    async def adrained(self) -> AsyncIterator[CheckpointTuple]:
+        while not self.ended:
+            for item in await self.saver._arun(self._next()):
+                yield item

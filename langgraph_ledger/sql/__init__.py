@@ -1,0 +1,81 @@
+"""The SQL of both databases: named queries and numbered migrations, read from the files beside this module.
+
+A query file is a list of `-- name: ...` headings, each followed by one statement. Parameters are written
+`:name` everywhere. `{schema}` stands for the qualifier of our tables ("" or `"name".`), and `{guard}` for the
+condition that the writer of this transaction still holds the session's root row. Both dialects have the same
+names with the same parameters; a test compares them.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Literal
+
+from langgraph_ledger.statements import Migration
+
+DialectName = Literal["sqlite", "postgres"]
+
+_HEADING = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
+_GUARD = (
+    "EXISTS (SELECT 1 FROM {schema}agent_state_ledger g"
+    " WHERE g.session_id = :session_id AND g.agent_id = '' AND g.writer = :writer)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """All SQL for one database, ready to send: texts by name, and the migrations in order."""
+
+    name: DialectName
+    texts: dict[str, str]
+    parameters: dict[str, frozenset[str]]
+    migrations: tuple[Migration, ...]
+
+
+@cache
+def load(name: DialectName, schema: str | None = None) -> Dialect:
+    """The SQL of a dialect, its tables qualified by `schema` if one is given."""
+    folder = resources.files(__package__) / name
+    qualifier = '"' + schema.replace('"', '""') + '".' if schema else ""
+    raw = dict(_queries((folder / "queries.sql").read_text("utf-8")))
+    migrations = []
+    for file in sorted((folder / "migrations").iterdir(), key=lambda f: f.name):
+        number, _, title = file.name.removesuffix(".sql").partition("_")
+        statements = {f"migration_{number}_{i:02}": s for i, s in enumerate(_split(file.read_text("utf-8")), 1)}
+        raw.update(statements)
+        migrations.append(Migration(int(number), title, tuple(statements)))
+    create = f"CREATE SCHEMA IF NOT EXISTS {qualifier.removesuffix('.')}" if schema else "SELECT 1"
+    filled = {
+        k: v.replace("{guard}", _GUARD).replace("{schema}", qualifier).replace("{create_schema}", create)
+        for k, v in raw.items()
+    }
+    parameters = {k: frozenset(_PARAMETER.findall(v)) for k, v in filled.items()}
+    texts = filled if name == "sqlite" else {k: _for_psycopg(v) for k, v in filled.items()}
+    return Dialect(name, texts, parameters, tuple(migrations))
+
+
+def _queries(text: str) -> list[tuple[str, str]]:
+    parts = _HEADING.split(text)
+    return [(name, body.strip().removesuffix(";")) for name, body in zip(parts[1::2], parts[2::2], strict=True)]
+
+
+def _split(script: str) -> list[str]:
+    """The statements of a script; ";" alone does not end one (it may stand in a string or a trigger)."""
+    statements, current = [], ""
+    for line in script.splitlines(keepends=True):
+        current += line
+        if current.strip() and sqlite3.complete_statement(current):
+            statements.append(current.strip().removesuffix(";"))
+            current = ""
+    if current.strip():
+        raise ValueError(f"a migration ends in the middle of a statement: {current.strip()[:80]}")
+    return statements
+
+
+def _for_psycopg(text: str) -> str:
+    return _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))

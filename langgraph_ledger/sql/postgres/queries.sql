@@ -1,0 +1,363 @@
+-- The ledger's queries, Postgres. Lock order everywhere: root row, namespace row, session, log.
+
+-- name: begin_read
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+
+-- name: begin_write
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+
+-- name: commit
+COMMIT;
+
+-- name: rollback
+ROLLBACK;
+
+-- name: lock_schema
+SELECT pg_advisory_xact_lock(7236219463881046093);
+
+-- name: create_schema
+{create_schema};
+
+-- name: find_migrations
+SELECT to_regclass('{schema}ledger_migrations')::text WHERE to_regclass('{schema}ledger_migrations') IS NOT NULL;
+
+-- name: create_migrations
+CREATE TABLE IF NOT EXISTS {schema}ledger_migrations (
+    number     INTEGER     NOT NULL PRIMARY KEY,
+    name       TEXT        NOT NULL,
+    applied_at TIMESTAMPTZ NOT NULL
+);
+
+-- name: read_migrations
+SELECT number, name FROM {schema}ledger_migrations ORDER BY number;
+
+-- name: record_migration
+INSERT INTO {schema}ledger_migrations (number, name, applied_at) VALUES (:number, :name, :now::timestamptz);
+
+-- name: claim
+INSERT INTO {schema}agent_state_ledger AS l
+    (session_id, agent_id, checkpoint_id, version, writer, owner, state, updated_at)
+SELECT :session_id, '', :checkpoint_id, 1, :writer, :owner::jsonb, :state::jsonb, :now::timestamptz
+WHERE :read_version::bigint IS NULL OR :read_version::bigint = 0
+    OR EXISTS (SELECT 1 FROM {schema}agent_state_ledger e WHERE e.session_id = :session_id AND e.agent_id = '')
+ON CONFLICT (session_id, agent_id) DO UPDATE SET
+    checkpoint_id = COALESCE(excluded.checkpoint_id, l.checkpoint_id),
+    version = l.version + 1,
+    writer = excluded.writer,
+    owner = excluded.owner,
+    state = COALESCE(excluded.state, l.state),
+    updated_at = excluded.updated_at,
+    deleted_at = NULL
+WHERE l.writer = :writer
+    OR l.version = :read_version::bigint
+    OR (:read_version::bigint IS NULL AND l.deleted_at IS NULL
+        AND (:parent_id::text IS NULL OR l.checkpoint_id = :parent_id))
+RETURNING l.version;
+
+-- name: keep
+SELECT version FROM {schema}agent_state_ledger
+WHERE session_id = :session_id AND agent_id = '' AND writer = :writer
+FOR SHARE;
+
+-- name: advance_namespace
+INSERT INTO {schema}agent_state_ledger AS l
+    (session_id, agent_id, checkpoint_id, version, writer, state, updated_at)
+SELECT :session_id, :agent_id, :checkpoint_id, 1, :writer, :state::jsonb, :now::timestamptz
+WHERE {guard}
+ON CONFLICT (session_id, agent_id) DO UPDATE SET
+    checkpoint_id = excluded.checkpoint_id,
+    version = l.version + 1,
+    writer = excluded.writer,
+    state = excluded.state,
+    updated_at = excluded.updated_at;
+
+-- name: insert_memory
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content)
+SELECT :session_id, :memory_id, :encoding, :content::bytea
+WHERE {guard}
+ON CONFLICT (session_id, memory_id) DO NOTHING;
+
+-- name: insert_checkpoint
+INSERT INTO {schema}checkpoint_log
+    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
+     run_id, payload, body, created_at)
+SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload::jsonb,
+    -- what is taken over from a parent is only safe while the parent exists; a NULL body breaks the CHECK
+    CASE WHEN :reused_from::text IS NULL OR EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log p
+        WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.checkpoint_id = :reused_from
+            AND p.checkpoint_type = 'checkpoint') THEN :body::bytea END,
+    :now::timestamptz
+WHERE {guard};
+
+-- name: insert_log
+INSERT INTO {schema}checkpoint_log
+    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, run_id, task_id, payload, created_at)
+VALUES (:session_id, :agent_id, :checkpoint_type, :checkpoint_id, :parent_id, :run_id, :task_id, :payload::jsonb, :now::timestamptz);
+
+-- name: insert_write
+INSERT INTO {schema}pending_writes
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, encoding, content)
+SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx::integer, :task_path, :channel, :encoding, :content::bytea
+WHERE {guard} AND EXISTS (
+    SELECT 1 FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
+        AND c.checkpoint_type = 'checkpoint')
+ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO NOTHING;
+
+-- name: replace_write
+INSERT INTO {schema}pending_writes AS p
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, encoding, content)
+SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx::integer, :task_path, :channel, :encoding, :content::bytea
+WHERE {guard} AND EXISTS (
+    SELECT 1 FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
+        AND c.checkpoint_type = 'checkpoint')
+ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
+    task_path = excluded.task_path, channel = excluded.channel,
+    encoding = excluded.encoding, content = excluded.content;
+
+-- name: touch_session
+INSERT INTO {schema}sessions AS s (session_id, status, metadata, started_at, last_active_at)
+SELECT :session_id, COALESCE(:status, 'active'), COALESCE(:metadata, '{}')::jsonb, :now::timestamptz, :now::timestamptz
+WHERE {guard}
+ON CONFLICT (session_id) DO UPDATE SET
+    status = COALESCE(:status::text, s.status),
+    metadata = COALESCE(:metadata::jsonb, s.metadata),
+    last_active_at = excluded.last_active_at;
+
+-- name: read_head
+SELECT l.version, l.checkpoint_id, l.writer, l.owner::text, l.updated_at, l.deleted_at, s.status
+FROM {schema}agent_state_ledger l LEFT JOIN {schema}sessions s ON s.session_id = l.session_id
+WHERE l.session_id = :session_id AND l.agent_id = :agent_id;
+
+-- name: read_checkpoint
+SELECT c.checkpoint_id, c.parent_checkpoint_id, c.body, c.seq
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_type = 'checkpoint'
+    AND c.checkpoint_id = COALESCE(:checkpoint_id::text, (
+        SELECT n.checkpoint_id FROM {schema}agent_state_ledger n
+        WHERE n.session_id = :session_id AND n.agent_id = :agent_id));
+
+-- name: read_writes
+SELECT p.task_path, p.task_id, p.idx, p.channel, p.encoding, p.content
+FROM {schema}pending_writes p
+WHERE p.session_id = :session_id AND p.agent_id = :agent_id
+    AND p.checkpoint_id = COALESCE(:checkpoint_id::text, (
+        SELECT n.checkpoint_id FROM {schema}agent_state_ledger n
+        WHERE n.session_id = :session_id AND n.agent_id = :agent_id))
+ORDER BY p.task_path, p.task_id, p.idx;
+
+-- name: read_memory
+SELECT m.memory_id, m.encoding, m.content
+FROM jsonb_array_elements_text(:memory_ids::jsonb) j (value) JOIN {schema}agent_memory m
+    ON m.session_id = :session_id AND m.memory_id = j.value;
+
+-- name: read_page_memory
+SELECT m.session_id, m.memory_id, m.encoding, m.content
+FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}agent_memory m
+    ON m.session_id = j.value ->> 0 AND m.memory_id = j.value ->> 1;
+
+-- name: read_page_writes
+SELECT p.session_id, p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.encoding, p.content
+FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}pending_writes p
+    ON p.session_id = j.value ->> 0 AND p.agent_id = j.value ->> 1 AND p.checkpoint_id = j.value ->> 2;
+
+-- name: find_sequence
+SELECT c.agent_id, c.seq FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.agent_id IN ('', :agent_id) AND c.checkpoint_id = :checkpoint_id
+    AND c.checkpoint_type = 'checkpoint';
+
+-- name: list_one
+SELECT c.session_id, c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.body, c.seq
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.checkpoint_id = :checkpoint_id AND c.checkpoint_type = 'checkpoint'
+    AND (:agent_id::text IS NULL OR c.agent_id = :agent_id) AND c.seq < :before;
+
+-- name: list_namespace
+SELECT c.session_id, c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.body, c.seq
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_type = 'checkpoint' AND c.seq < :before
+    AND (:before_id::text IS NULL OR c.checkpoint_id < :before_id)
+    AND c.payload @> :filter::jsonb
+ORDER BY c.seq DESC LIMIT :page;
+
+-- name: list_namespace_before_root
+SELECT c.session_id, c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.body, c.seq
+FROM {schema}checkpoint_log c LEFT JOIN {schema}checkpoint_log r
+    ON r.session_id = c.session_id AND r.agent_id = '' AND r.checkpoint_id = c.root_checkpoint_id
+        AND r.checkpoint_type = 'checkpoint'
+WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_type = 'checkpoint' AND c.seq < :before
+    AND CASE WHEN r.seq IS NULL THEN c.checkpoint_id < :before_id ELSE r.seq < :root_before END
+    AND c.payload @> :filter::jsonb
+ORDER BY c.seq DESC LIMIT :page;
+
+-- name: list_session
+SELECT c.session_id, c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.body, c.seq
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' AND c.seq < :before
+    AND (:before_id::text IS NULL OR c.checkpoint_id < :before_id)
+    AND c.payload @> :filter::jsonb
+ORDER BY c.seq DESC LIMIT :page;
+
+-- name: list_everything
+SELECT c.session_id, c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.body, c.seq
+FROM {schema}checkpoint_log c
+WHERE c.checkpoint_type = 'checkpoint' AND c.seq < :before
+    AND (:before_id::text IS NULL OR c.checkpoint_id < :before_id)
+    AND c.payload @> :filter::jsonb
+ORDER BY c.seq DESC LIMIT :page;
+
+-- name: read_ancestors
+WITH RECURSIVE chain (depth, checkpoint_id, parent_checkpoint_id) AS (
+    SELECT 1, c.checkpoint_id, c.parent_checkpoint_id FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
+        AND c.checkpoint_type = 'checkpoint'
+    UNION ALL
+    SELECT chain.depth + 1, c.checkpoint_id, c.parent_checkpoint_id
+    FROM chain CROSS JOIN {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = chain.parent_checkpoint_id
+        AND c.checkpoint_type = 'checkpoint' AND chain.depth < :page
+)
+SELECT chain.checkpoint_id, chain.parent_checkpoint_id, b.body
+FROM chain CROSS JOIN {schema}checkpoint_log b
+WHERE b.session_id = :session_id AND b.agent_id = :agent_id AND b.checkpoint_id = chain.checkpoint_id
+    AND b.checkpoint_type = 'checkpoint'
+ORDER BY chain.depth;
+
+-- name: read_lineage
+WITH RECURSIVE chain (depth, checkpoint_id, parent_checkpoint_id) AS (
+    SELECT 1, c.checkpoint_id, c.parent_checkpoint_id
+    FROM {schema}agent_state_ledger l CROSS JOIN {schema}checkpoint_log c
+    WHERE l.session_id = :session_id AND l.agent_id = :agent_id AND c.session_id = :session_id
+        AND c.agent_id = :agent_id AND c.checkpoint_id = l.checkpoint_id AND c.checkpoint_type = 'checkpoint'
+    UNION ALL
+    SELECT chain.depth + 1, c.checkpoint_id, c.parent_checkpoint_id
+    FROM chain CROSS JOIN {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = chain.parent_checkpoint_id
+        AND c.checkpoint_type = 'checkpoint'
+)
+SELECT chain.checkpoint_id FROM chain ORDER BY chain.depth;
+
+-- name: read_channel_writes
+SELECT p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.encoding, p.content
+FROM jsonb_array_elements_text(:checkpoint_ids::jsonb) j (value) CROSS JOIN {schema}pending_writes p
+WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.checkpoint_id = j.value
+    AND p.channel IN (SELECT jsonb_array_elements_text(:channels::jsonb));
+
+-- name: read_sessions
+SELECT s.session_id, s.status, s.metadata::text, s.started_at, s.last_active_at FROM {schema}sessions s
+WHERE :status::text IS NULL OR s.status = :status
+ORDER BY s.last_active_at DESC, s.session_id LIMIT :page;
+
+-- name: read_log
+SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
+    c.run_id, c.task_id, c.payload::text, c.created_at
+FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
+
+-- name: read_rejected
+SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
+    c.run_id, c.task_id, c.payload::text, c.created_at
+FROM {schema}checkpoint_log c
+WHERE c.checkpoint_type = 'write_rejected' AND c.session_id = :session_id ORDER BY c.seq;
+
+-- name: read_all_rejected
+SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
+    c.run_id, c.task_id, c.payload::text, c.created_at
+FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' ORDER BY c.seq;
+
+-- name: lock_session
+SELECT l.version FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id AND l.agent_id = ''
+FOR UPDATE;
+
+-- name: bury_session
+UPDATE {schema}agent_state_ledger SET
+    version = version + 1, writer = :writer, checkpoint_id = NULL, state = NULL, owner = NULL,
+    updated_at = :now::timestamptz, deleted_at = :now::timestamptz
+WHERE session_id = :session_id AND agent_id = '';
+
+-- name: purge_tombstones
+DELETE FROM {schema}agent_state_ledger WHERE deleted_at < :expired::timestamptz;
+
+-- name: delete_namespaces
+DELETE FROM {schema}agent_state_ledger WHERE session_id = :session_id AND agent_id <> '';
+
+-- name: delete_session
+DELETE FROM {schema}sessions WHERE session_id = :session_id;
+
+-- name: delete_session_log
+DELETE FROM {schema}checkpoint_log WHERE session_id = :session_id;
+
+-- name: delete_session_memory
+DELETE FROM {schema}agent_memory WHERE session_id = :session_id;
+
+-- name: delete_session_writes
+DELETE FROM {schema}pending_writes WHERE session_id = :session_id;
+
+-- name: delete_session_working
+DELETE FROM {schema}working_context WHERE session_id = :session_id;
+
+-- name: find_runs
+SELECT DISTINCT c.session_id FROM {schema}checkpoint_log c
+WHERE c.run_id IN (SELECT jsonb_array_elements_text(:run_ids::jsonb)) ORDER BY c.session_id;
+
+-- name: fence_session
+UPDATE {schema}agent_state_ledger SET version = version + 1, writer = :writer, updated_at = :now::timestamptz
+WHERE session_id = :session_id AND agent_id = '';
+
+-- name: read_session_checkpoints
+SELECT c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.run_id, c.body, c.seq FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
+
+-- name: read_session_heads
+SELECT l.agent_id, l.checkpoint_id FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id;
+
+-- name: delete_checkpoint
+DELETE FROM {schema}checkpoint_log
+WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :checkpoint_id
+    AND checkpoint_type = 'checkpoint';
+
+-- name: delete_checkpoint_writes
+DELETE FROM {schema}pending_writes
+WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :checkpoint_id;
+
+-- name: move_head
+UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NULL, updated_at = :now::timestamptz
+WHERE session_id = :session_id AND agent_id = :agent_id;
+
+-- name: delete_unused_memory
+DELETE FROM {schema}agent_memory
+WHERE session_id = :session_id AND memory_id NOT IN (SELECT jsonb_array_elements_text(:memory_ids::jsonb));
+
+-- name: copy_ledger
+INSERT INTO {schema}agent_state_ledger AS l
+    (session_id, agent_id, checkpoint_id, version, writer, owner, state, updated_at)
+SELECT :target_id, s.agent_id, s.checkpoint_id, s.version, :writer, NULL, s.state, :now::timestamptz
+FROM {schema}agent_state_ledger s WHERE s.session_id = :session_id AND s.deleted_at IS NULL
+ON CONFLICT (session_id, agent_id) DO UPDATE SET
+    checkpoint_id = excluded.checkpoint_id, version = l.version + 1, writer = excluded.writer,
+    state = excluded.state, updated_at = excluded.updated_at, deleted_at = NULL
+WHERE l.deleted_at IS NOT NULL
+RETURNING l.agent_id;
+
+-- name: copy_session
+INSERT INTO {schema}sessions (session_id, status, metadata, started_at, last_active_at)
+SELECT :target_id, s.status, s.metadata, :now::timestamptz, :now::timestamptz FROM {schema}sessions s WHERE s.session_id = :session_id;
+
+-- name: copy_log
+INSERT INTO {schema}checkpoint_log
+    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
+     run_id, payload, body, created_at)
+SELECT :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
+    c.run_id, c.payload, c.body, c.created_at
+FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
+
+-- name: copy_memory
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content)
+SELECT :target_id, m.memory_id, m.encoding, m.content FROM {schema}agent_memory m WHERE m.session_id = :session_id;
+
+-- name: copy_writes
+INSERT INTO {schema}pending_writes
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, encoding, content)
+SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.encoding, p.content
+FROM {schema}pending_writes p WHERE p.session_id = :session_id;
