@@ -1,13 +1,15 @@
 """Flows: what the saver does around its operations, written once and driven synchronously or not.
 
-A flow is a generator of operations, and of futures that another call of the same saver is about to resolve.
+A flow is a generator of operations, of futures that another call of the same saver is about to resolve, and of short
+pauses for one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Generator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from langgraph_ledger.drivers.transact import Driver
@@ -15,8 +17,27 @@ from langgraph_ledger.statements import Operation
 
 T = TypeVar("T")
 
-Step = Operation[Any] | Future[None]
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Waits until something happens, but no longer than some seconds."""
+
+    until: Future[None]
+    seconds: float
+
+
+Step = Operation[Any] | Future[None] | Pause
 Flow = Generator[Step, Any, T]
+
+
+def _happened(pause: Pause) -> bool:
+    try:
+        pause.until.exception(pause.seconds)
+    except TimeoutError:
+        return False
+    except CancelledError:
+        pass
+    return True
 
 
 def drive(flow: Flow[T], driver: Driver) -> T:
@@ -26,7 +47,12 @@ def drive(flow: Flow[T], driver: Driver) -> T:
         step = next(flow)
         while True:
             try:
-                answer = step.result() if isinstance(step, Future) else driver.run(step)
+                if isinstance(step, Operation):
+                    answer = driver.run(step)
+                elif isinstance(step, Future):
+                    answer = step.result()
+                else:
+                    answer = _happened(step)
             except BaseException as error:
                 step = flow.throw(error)
             else:
@@ -42,10 +68,13 @@ async def adrive(flow: Flow[T], driver: Driver) -> T:
         step = next(flow)
         while True:
             try:
-                if isinstance(step, Future):  # shielded: a waiter that is cancelled must not cancel what it waits for
+                if isinstance(step, Operation):
+                    answer = await driver.arun(step)
+                elif isinstance(step, Future):  # shielded: a waiter that is cancelled must not cancel what it waits for
                     answer = await asyncio.shield(asyncio.wrap_future(step))
                 else:
-                    answer = await driver.arun(step)
+                    waiting = asyncio.shield(asyncio.wrap_future(step.until))
+                    answer = bool((await asyncio.wait([waiting], timeout=step.seconds))[0])
             except BaseException as error:
                 step = flow.throw(error)
             else:

@@ -11,15 +11,29 @@ from uuid import UUID
 
 from langgraph_ledger.errors import InvalidInput
 
-LIMITS = {"thread_id": 512, "checkpoint_ns": 1536, "checkpoint_id": 128, "task_id": 128, "run_id": 512}
-"""Bytes of UTF-8 that an id may take."""
+LIMITS = {
+    "thread_id": 512,
+    "checkpoint_ns": 1536,
+    "checkpoint_id": 128,
+    "task_id": 128,
+    "run_id": 512,
+    "task_path": 1_000_000,
+    "channel": 1_000_000,
+}
+"""Bytes of UTF-8 that an id may take. The last two are part of no key."""
+
+NEVER_EMPTY = frozenset(("thread_id", "checkpoint_id", "task_id"))
 
 
 def clean(value: Any, what: str) -> str:
     """`value` as the string that is stored, or `InvalidInput` saying what is wrong with it."""
+    if isinstance(value, str) and value and value.isascii() and len(value) <= LIMITS[what] and "\0" not in value:
+        return value
     if isinstance(value, bool) or not isinstance(value, (str, int, UUID)):
         raise InvalidInput(f"{what} must be a str, int or UUID, not {type(value).__name__}: {value!r:.80}")
     text = value if isinstance(value, str) else str(value)
+    if not text and what in NEVER_EMPTY:
+        raise InvalidInput(f"{what} must not be empty")
     if "\0" in text:
         raise InvalidInput(f"{what} holds a NUL character, which Postgres cannot store: {text!r:.80}")
     try:
@@ -42,17 +56,18 @@ def configurable(config: Any) -> Mapping[str, Any]:
 def thread_of(conf: Mapping[str, Any]) -> str:
     """The thread that a config names."""
     thread = conf.get("thread_id")
-    if thread is None or thread == "":
+    if thread is None:
         raise InvalidInput('config["configurable"] has no thread_id; LangGraph needs one to save a thread')
     return clean(thread, "thread_id")
 
 
 def namespace_of(conf: Mapping[str, Any]) -> str:
     """The checkpoint namespace that a config names, "" for the root."""
-    return clean(conf.get("checkpoint_ns") or "", "checkpoint_ns")
+    namespace = conf.get("checkpoint_ns")
+    return "" if namespace is None else clean(namespace, "checkpoint_ns")
 
 
 def checkpoint_of(conf: Mapping[str, Any]) -> str | None:
     """The checkpoint that a config names, marks and all, or None for the latest."""
     found = conf.get("checkpoint_id")
-    return clean(found, "checkpoint_id") if found else None
+    return None if found is None or found == "" else clean(found, "checkpoint_id")

@@ -7,39 +7,76 @@ import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.errors import SaverClosed
 from langgraph_ledger.flow import Flow
-from langgraph_ledger.memory import Ref
+from langgraph_ledger.memory import Place
 from langgraph_ledger.operations.schema import check_schema, create_schema, missing_schema
 from langgraph_ledger.records import to_json
 from langgraph_ledger.runs import Runs
 
-PLACED = 1024
-"""How many checkpoints' value places are remembered; the others are serialised again."""
+REMEMBERED_IDS = 500_000
+"""How many references to chunks a saver remembers, over all checkpoints; the oldest checkpoints go first."""
 
 OnConflict = Literal["raise", "report"]
 OnBusy = Literal["take_over", "refuse"]
 
-Places = Mapping[str, tuple[Any, Ref]]
-"""Channel to (version, where its value is)."""
+
+@dataclass(slots=True)
+class Placed:
+    """One channel of a checkpoint as this process knows it: version, where the value is, every chunk under it."""
+
+    version: Any
+    place: Place
+    used: frozenset[bytes]
+
+
+@dataclass(slots=True)
+class Known:
+    """What this process knows of a stored checkpoint; `written` are the chunks of its pending writes."""
+
+    channels: Mapping[str, Placed]
+    written: set[bytes] = field(default_factory=set)
+
+    @property
+    def ids(self) -> set[bytes]:
+        """Chunks that exist as long as the checkpoint does."""
+        return self.written.union(*(placed.used for placed in self.channels.values()))
+
+    @property
+    def weight(self) -> int:
+        return 8 + sum(8 + len(placed.used) for placed in self.channels.values())
+
+
+NOTHING_KNOWN = Known({})
 
 
 class Ledger:
     """One database as one saver sees it."""
 
     def __init__(
-        self, driver: Driver, name: str, *, on_conflict: OnConflict, on_busy: OnBusy, owner_timeout: float
+        self,
+        driver: Driver,
+        name: str,
+        *,
+        on_conflict: OnConflict,
+        on_busy: OnBusy,
+        owner_timeout: float,
+        compression: Compression,
     ) -> None:
         self.driver, self.name = driver, name
         self.on_conflict, self.on_busy, self.owner_timeout = on_conflict, on_busy, owner_timeout
+        self.compression = compression
         self.runs = Runs()
         self._ready = False
         self._closed = False
         self._lock = threading.Lock()
-        self._places: OrderedDict[tuple[str, str, str], Places] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str, str], Known] = OrderedDict()
+        self._weight = 0
         self._owner: tuple[int, str] | None = None
 
     def ready(self) -> Flow[None]:
@@ -55,17 +92,29 @@ class Ledger:
             yield create_schema(self.driver.migrations)
         self._ready = True
 
-    def placed(self, session_id: str, agent_id: str, checkpoint_id: str | None) -> Places:
-        """Where the values of a checkpoint are, as far as this process remembers."""
+    def known(self, session_id: str, agent_id: str, checkpoint_id: str | None) -> Known:
+        """What this process knows of a checkpoint in the ledger; nothing, perhaps."""
         with self._lock:
-            return self._places.get((session_id, agent_id, str(checkpoint_id)), {})
+            return self._known.get((session_id, agent_id, str(checkpoint_id)), NOTHING_KNOWN)
 
-    def remember_places(self, session_id: str, agent_id: str, checkpoint_id: str, places: Places) -> None:
+    def remember(self, session_id: str, agent_id: str, checkpoint_id: str, known: Known) -> None:
+        """Notes what has been read or stored."""
+        key = (session_id, agent_id, str(checkpoint_id))
         with self._lock:
-            self._places[session_id, agent_id, str(checkpoint_id)] = places
-            self._places.move_to_end((session_id, agent_id, str(checkpoint_id)))
-            while len(self._places) > PLACED:
-                self._places.popitem(last=False)
+            if (before := self._known.pop(key, None)) is not None:
+                self._weight -= before.weight
+                known.written |= before.written
+            self._known[key] = known
+            self._weight += known.weight
+            while self._weight > REMEMBERED_IDS and len(self._known) > 1:
+                self._weight -= self._known.popitem(last=False)[1].weight
+
+    def remember_written(self, session_id: str, agent_id: str, checkpoint_id: str, used: set[bytes]) -> None:
+        """Notes the chunks of writes that have been stored on a checkpoint."""
+        with self._lock:
+            known = self._known.get((session_id, agent_id, checkpoint_id))
+            if known is not None and len(known.written) < REMEMBERED_IDS // 100:
+                known.written |= used
 
     def owner(self) -> str:
         """Who this process is, as JSON, for the root row of a thread that it takes."""

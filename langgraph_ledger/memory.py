@@ -1,46 +1,162 @@
-"""Channel values to rows and back: serialising, digests, LZ4, and the body of a checkpoint.
+"""Channel values to chunks and back: serialising, cutting, digests.
 
-A value is serialised by LangGraph's serde, and either stands in the checkpoint's body (when it is tiny) or becomes
-a row of `agent_memory` under the digest of its bytes, once a session. Values that did not change are not
-serialised again: the body points to what the parent's body pointed to. Nothing here knows SQL.
+A value is serialised by LangGraph's serde. What is tiny stands where it is needed; everything else becomes rows of
+`agent_memory` under the digest of its bytes, each stored once a session. A `list` or `dict` is serialised element by
+element and cut at element borders into a rope: literal bytes and references to chunks which, joined, are the very
+bytes that the serde makes of the whole value. Large elements are chunks of their own; runs of small ones are cut
+where their content says so, and so is a long row of references, so that equal runs of elements are equal chunks
+whatever was appended, trimmed or edited around them (content-defined chunking as in LBFS, on borders that the
+serialiser knows). Nothing here knows SQL.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import lz4.block
 import ormsgpack
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
+from langgraph_ledger.codecs import Compression, compress, expand
 from langgraph_ledger.errors import ValueNotRestorable, ValueNotStorable
 
-BODY_FORMAT = 1
-INLINE_BYTES = 256
+INLINE_BYTES = 320
 """Values up to this size stand in the body: a row of their own costs more than it could save."""
-COMPRESS_BYTES = 512
-"""Bytes below this size are left alone: LZ4 saves too little to pay for itself."""
-PACKED = "+lz4"
+ALONE_BYTES = 1024
+"""An element of at least this size is a chunk of its own; smaller ones share chunks."""
+GROUP_BYTES = 1024
+"""How large a chunk of small elements is on average; four times as much at most."""
+LITERAL_BYTES = 64
+"""Runs of small elements up to this size stand among the references."""
+INDEX_PIECES = 32
+"""How many pieces a chunk of references holds on average; eight times as many at most."""
+INLINE_PIECES = 8
+"""How many pieces of a rope stand in the body."""
+NEST_BYTES = 2048
+"""An element that is itself a list or dict is cut further if it is at least this large."""
+SLICE = 512
+"""A list of nothing but numbers, text and the like is serialised so many elements at a time."""
+SLICE_BYTES = 32_768
+"""A slice larger than this has large elements, and is serialised one by one after all."""
 
-Ref = tuple[str, bytes] | str
-"""Where a value is: (encoding, bytes) in the body itself, or the id of its row in `agent_memory`."""
+DIGEST_BYTES = 16
+PART, INDEX = "part", "index"
+
+_SCALARS = frozenset((int, float, bool, type(None), str, bytes))
+
+Where = Callable[[], str]
+"""Names the place of a value for an error message; called only when there is an error."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class MemoryRow:
-    """One row of `agent_memory`."""
+    """One row of `agent_memory`; `children` are the ids, end to end, of the rows that this one refers to."""
 
-    memory_id: str
+    memory_id: bytes
     encoding: str
     content: bytes
+    children: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
+class Ref:
+    """A piece of a rope that is a row of its own: the bytes themselves, or more pieces."""
+
+    memory_id: bytes
+    is_index: bool = False
+
+
+Pieces = Sequence[bytes | Ref]
+
+
+@dataclass(slots=True)
+class Place:
+    """Where one value is: its bytes here, or the pieces to join; how they are encoded, and whether to wrap them."""
+
+    encoding: str
+    here: bytes | None
+    pieces: Pieces = ()
+    delta: bool = False
+
+    @property
+    def ids(self) -> bytes:
+        return ids_of(self.pieces)
+
+    def packed(self) -> list[Any]:
+        content = self.here if self.here is not None else [pack_shape(self.pieces), self.ids]
+        return [self.encoding, self.delta, content]
+
+
+def unpack_place(packed: Sequence[Any]) -> Place:
+    """The place that `Place.packed` wrote."""
+    encoding, delta, content = packed
+    if isinstance(content, bytes):
+        return Place(encoding, content, (), delta)
+    return Place(encoding, None, unpack_shape(*content), delta)
+
+
+def ids_of(pieces: Pieces) -> bytes:
+    """The ids of all references, end to end."""
+    return b"".join([p.memory_id for p in pieces if isinstance(p, Ref)])
+
+
+def split_ids(ids: bytes) -> list[bytes]:
+    """What `ids_of` joined."""
+    return [ids[i : i + DIGEST_BYTES] for i in range(0, len(ids), DIGEST_BYTES)]
+
+
+def pack_shape(pieces: Pieces) -> list[Any]:
+    """Pieces without their ids: literals as they are, a run of references to bytes as its length, an index as -1."""
+    shape: list[Any] = []
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            shape.append(piece)
+        elif piece.is_index:
+            shape.append(-1)
+        elif shape and isinstance(shape[-1], int) and shape[-1] > 0:
+            shape[-1] += 1
+        else:
+            shape.append(1)
+    return shape
+
+
+def unpack_shape(shape: Sequence[Any], ids: bytes) -> Pieces:
+    """The pieces of a shape and its ids."""
+    pieces: list[bytes | Ref] = []
+    following = iter(split_ids(ids))
+    for entry in shape:
+        if isinstance(entry, bytes):
+            pieces.append(entry)
+        elif entry == -1:
+            pieces.append(Ref(next(following), True))
+        else:
+            pieces.extend(map(Ref, itertools.islice(following, entry)))
+    return pieces
+
+
+def digest(kind: str, content: bytes, children: bytes = b"") -> bytes:
+    """The id of a chunk: 127 bits of SHA-256 over what it refers to and what it holds, behind one that says what it is.
+
+    The first bit is set for bytes and clear for an index, so that SQL can follow the references of a rope without
+    looking at the chunks of bytes.
+    """
+    hasher = hashlib.sha256(b"%b%d:" % (kind.encode(), len(children)))
+    if children:
+        hasher.update(children)
+    hasher.update(content)
+    found = hasher.digest()
+    first = found[0] | 0x80 if kind == PART else found[0] & 0x7F
+    return bytes((first,)) + found[1:DIGEST_BYTES]
+
+
+@dataclass(slots=True)
 class WriteRow:
     """One row of `pending_writes`. Rows with `idx` below zero replace what is there; others are kept if first."""
 
@@ -48,47 +164,66 @@ class WriteRow:
     idx: int
     task_path: str
     channel: str
-    encoding: str
-    content: bytes
+    place: bytes
+    memory_ids: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A checkpoint as it is stored: everything but the values, where each value is, and which delta channels
-    have none here and are rebuilt from the ancestors (retention must know, without the serde)."""
+    """A checkpoint as it is stored: everything but the values, where each value is, and which delta channels have
+    none here and are rebuilt from the ancestors (retention must know, without the serde)."""
 
     checkpoint: tuple[str, bytes]
     metadata: tuple[str, bytes]
-    values: Mapping[str, Ref]
+    places: Mapping[str, Place]
     deltas: Sequence[str] = ()
 
     @property
-    def memory_ids(self) -> list[str]:
-        return [ref for ref in self.values.values() if isinstance(ref, str)]
+    def memory_ids(self) -> bytes | None:
+        return b"".join([place.ids for place in self.places.values()]) or None
 
 
-def compress(encoding: str, data: bytes) -> tuple[str, bytes]:
-    """The bytes as they are stored: LZ4 where it helps, and said in the encoding."""
-    if len(data) < COMPRESS_BYTES:
-        return encoding, data
-    packed = lz4.block.compress(data)
-    return (encoding + PACKED, packed) if len(packed) < len(data) * 0.95 else (encoding, data)
+SEAL_BYTES = 8
 
 
-def expand(encoding: str, data: bytes) -> tuple[str, bytes]:
-    """What `compress` was given."""
-    if not encoding.endswith(PACKED):
-        return encoding, data
-    return encoding.removesuffix(PACKED), lz4.block.decompress(data)
+def seal(data: bytes) -> bytes:
+    """The bytes behind a digest of theirs, so that a changed byte is noticed."""
+    return hashlib.sha256(data).digest()[:SEAL_BYTES] + data
 
 
-def digest(encoding: str, data: bytes) -> str:
-    """The id of a value: 128 bits of BLAKE2b over how and what."""
-    return hashlib.blake2b(encoding.encode() + b"\0" + data, digest_size=16).hexdigest()
+def unseal(sealed: bytes) -> bytes:
+    """What `seal` was given."""
+    data = sealed[SEAL_BYTES:]
+    if hashlib.sha256(data).digest()[:SEAL_BYTES] != sealed[:SEAL_BYTES]:
+        raise ValueError("its digest does not match")
+    return data
 
 
-Where = Callable[[], str]
-"""Names the place of a value for an error message; called only when there is an error."""
+BODY_FORMAT = 1
+
+
+def pack_body(body: Body, compression: Compression = "lz4") -> bytes:
+    """A body as the bytes of its column: the encoding with its codec, a NUL, and the content."""
+    places = {channel: place.packed() for channel, place in body.places.items()}
+    plain = ormsgpack.packb([BODY_FORMAT, body.checkpoint, body.metadata, places, list(body.deltas)])
+    encoding, data = compress("b", plain, compression)
+    return seal(encoding.encode() + b"\0" + data)
+
+
+def unpack_body(data: bytes, where: Where) -> Body:
+    """The body that `pack_body` wrote."""
+    try:
+        encoding, _, packed = unseal(data).partition(b"\0")
+        version, checkpoint, metadata, places, deltas = ormsgpack.unpackb(expand(encoding.decode(), packed)[1])
+        if version != BODY_FORMAT:
+            raise ValueError(f"unknown body format {version}")
+        found = {channel: unpack_place(place) for channel, place in places.items()}
+        return Body((checkpoint[0], checkpoint[1]), (metadata[0], metadata[1]), found, deltas)
+    except Exception as error:
+        raise ValueNotRestorable(f"{where()}: the stored checkpoint is damaged: {error}") from error
+
+
+# --- serialising
 
 
 def dump(serde: SerializerProtocol, value: Any, where: Where) -> tuple[str, bytes]:
@@ -123,76 +258,228 @@ def _culprit(serde: SerializerProtocol, value: Any, path: str = "", depth: int =
 def load(serde: SerializerProtocol, encoding: str, data: bytes, where: Where) -> Any:
     """A value back from the serde; a failure names its place."""
     try:
-        return serde.loads_typed(expand(encoding, data))
+        return serde.loads_typed((encoding, data))
     except Exception as error:
         raise ValueNotRestorable(f"{where()}: the stored value cannot be restored: {error}") from error
 
 
-def encode_values(
-    serde: SerializerProtocol,
-    values: Mapping[str, Any],
-    reused: Mapping[str, Ref],
-    where: Callable[[str], str],
-) -> tuple[dict[str, Ref], list[MemoryRow]]:
-    """Where each channel's value is, and the rows that have to be there. `reused` says what did not change."""
-    refs: dict[str, Ref] = {}
-    rows: dict[str, MemoryRow] = {}
-    for channel, value in values.items():
-        if channel in reused:
-            refs[channel] = reused[channel]
-            continue
-        encoding, data = dump(serde, value, lambda channel=channel: where(channel))  # type: ignore[misc]
+class _Whole(Exception):
+    """A value that cannot be serialised in parts."""
+
+
+def _by_element(serde: SerializerProtocol) -> bool:
+    """Whether the bytes of a container are a header and the bytes of its elements, as msgpack's are."""
+    return isinstance(serde, JsonPlusSerializer) and type(serde).dumps_typed is JsonPlusSerializer.dumps_typed
+
+
+class Chunker:
+    """Turns values into places, and collects the rows that have to be there and are not `known` to be."""
+
+    def __init__(
+        self, serde: SerializerProtocol, known: frozenset[bytes] | set[bytes], compression: Compression = "lz4"
+    ) -> None:
+        self.serde, self.known, self.compression = serde, known, compression
+        self.rows: dict[bytes, MemoryRow] = {}
+        self.used: set[bytes] = set()
+        """Every id that the places refer to, directly or not."""
+
+    def place(self, value: Any, where: Where) -> Place:
+        """Where `value` is going to be."""
+        if type(value) is _DeltaSnapshot:
+            inner = self.place(value.value, where)
+            return Place(inner.encoding, inner.here, inner.pieces, True)
+        if type(value) in (list, dict) and value and _by_element(self.serde):
+            try:
+                return self._rope("msgpack", list(self._pieces(value)))
+            except _Whole:
+                pass
+            except Exception as error:
+                dump(self.serde, value, where)  # says where the serde refuses; if it does not, the fault is ours
+                raise error
+        encoding, data = dump(self.serde, value, where)
         if len(data) <= INLINE_BYTES:
-            refs[channel] = (encoding, data)
-            continue
-        memory_id = digest(encoding, data)
-        refs[channel] = memory_id
-        rows[memory_id] = MemoryRow(memory_id, *compress(encoding, data))
-    return refs, list(rows.values())
+            return Place(encoding, data)
+        return Place(encoding, None, (self._chunk(data),))
+
+    # cutting
+
+    def _rope(self, encoding: str, pieces: list[bytes | Ref]) -> Place:
+        if all(isinstance(piece, bytes) for piece in pieces):
+            whole = b"".join(pieces)  # type: ignore[arg-type]
+            if len(whole) <= INLINE_BYTES:
+                return Place(encoding, whole)
+        while len(pieces) > INLINE_PIECES:
+            pieces = self._index(pieces)
+        return Place(encoding, None, tuple(pieces))
+
+    def _index(self, pieces: list[bytes | Ref]) -> list[bytes | Ref]:
+        """The pieces in rows of their own, cut where the ids say so."""
+        shorter: list[bytes | Ref] = []
+        segment: list[bytes | Ref] = []
+        for piece in pieces:
+            segment.append(piece)
+            border = isinstance(piece, Ref) and piece.memory_id[1] < 256 // INDEX_PIECES and len(segment) > 3
+            if border or len(segment) == 8 * INDEX_PIECES:
+                shorter.append(self._index_row(segment))
+                segment = []
+        if len(segment) > 3 or not shorter:
+            shorter.append(self._index_row(segment))
+        else:
+            shorter.extend(segment)
+        return shorter
+
+    def _index_row(self, pieces: list[bytes | Ref]) -> Ref:
+        children = ids_of(pieces)
+        return Ref(self._row(INDEX, ormsgpack.packb(pack_shape(pieces)), children), True)
+
+    def _chunk(self, data: bytes) -> Ref:
+        return Ref(self._row(PART, data))
+
+    def _row(self, kind: str, content: bytes, children: bytes = b"") -> bytes:
+        memory_id = digest(kind, content, children)
+        self.used.add(memory_id)
+        if memory_id not in self.known and memory_id not in self.rows:
+            self.rows[memory_id] = MemoryRow(memory_id, *compress(kind, content, self.compression), children or None)
+        return memory_id
+
+    def _pieces(self, value: Any) -> Iterable[bytes | Ref]:
+        """A container's bytes in pieces. Elements must be serialised as they would be inside of it."""
+        yield _header(value)
+        group = bytearray()
+        for data, element in self._elements(value):
+            nested = len(data) >= NEST_BYTES and type(element) in (list, dict)
+            if len(data) >= ALONE_BYTES:
+                yield from self._group(group)
+                group = bytearray()
+                if nested:
+                    yield from self._nested(value, data, element)
+                else:
+                    yield self._chunk(data)
+                continue
+            group += data
+            if zlib.crc32(data) % GROUP_BYTES < len(data) or len(group) >= 4 * GROUP_BYTES:
+                yield from self._group(group)
+                group = bytearray()
+        yield from self._group(group)
+
+    def _nested(self, outer: Any, data: bytes, element: Any) -> Iterable[bytes | Ref]:
+        if type(outer) is dict:  # the key comes first
+            yield data[: len(data) - len(self._dumped(element))]
+        yield from self._pieces(element)
+
+    def _group(self, group: bytearray) -> Iterable[bytes | Ref]:
+        if len(group) > LITERAL_BYTES:
+            yield self._chunk(bytes(group))
+        elif group:
+            yield bytes(group)
+
+    def _elements(self, value: Any) -> Iterable[tuple[bytes, Any]]:
+        """The bytes of each element (of a dict: key and value) with the element (the value)."""
+        if type(value) is dict:
+            for key, part in value.items():
+                yield self._dumped({key: part})[1:], part
+        elif len(value) > SLICE // 8 and _SCALARS.issuperset(map(type, value)):
+            for start in range(0, len(value), SLICE):
+                part = value[start : start + SLICE]
+                data = self._dumped(part)[len(_header(part)) :]
+                if len(data) <= SLICE_BYTES:
+                    yield data, None
+                else:
+                    yield from ((self._dumped([element])[1:], None) for element in part)
+        else:
+            for element in value:
+                yield self._dumped([element])[1:], element
+
+    def _dumped(self, value: Any) -> bytes:
+        encoding, data = self.serde.dumps_typed(value)
+        if encoding != "msgpack":
+            raise _Whole
+        return data
+
+
+def _header(value: Any) -> bytes:
+    """What msgpack writes before the elements of a list or dict."""
+    size, is_list = len(value), type(value) is list
+    if size < 16:
+        return bytes(((0x90 if is_list else 0x80) | size,))
+    if size < 65_536:
+        return (b"\xdc" if is_list else b"\xde") + size.to_bytes(2, "big")
+    return (b"\xdd" if is_list else b"\xdf") + size.to_bytes(4, "big")
 
 
 def encode_writes(
-    serde: SerializerProtocol, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str, where: Where
+    chunker: Chunker, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str, where: Where
 ) -> list[WriteRow]:
     """A task's writes as rows; LangGraph's special channels have fixed indexes below zero."""
-    return [
-        WriteRow(
-            task_id,
-            WRITES_IDX_MAP.get(channel, position),
-            task_path,
-            channel,
-            *compress(*dump(serde, value, lambda channel=channel: f"{where()}, channel {channel!r}")),  # type: ignore[misc]
-        )
-        for position, (channel, value) in enumerate(writes)
-    ]
+    rows = []
+    for position, (channel, value) in enumerate(writes):
+        place = chunker.place(value, lambda channel=channel: f"{where()}, channel {channel!r}")  # type: ignore[misc]
+        index = WRITES_IDX_MAP.get(channel, position)
+        packed = seal(ormsgpack.packb(place.packed()))
+        rows.append(WriteRow(task_id, index, task_path, channel, packed, place.ids or None))
+    return rows
 
 
-def pack_body(body: Body) -> bytes:
-    """A body as the bytes of its column, the first of which says how to read them."""
-    plain = ormsgpack.packb([BODY_FORMAT, body.checkpoint, body.metadata, dict(body.values), list(body.deltas)])
-    encoding, data = compress("m", plain)
-    return (b"L" if encoding.endswith(PACKED) else b"m") + data
+# --- restoring
+
+Fetched = Mapping[bytes, tuple[str, bytes, bytes | None]]
+"""Rows of `agent_memory` by id: encoding, content, children."""
 
 
-def unpack_body(data: bytes, where: Where) -> Body:
-    """The body that `pack_body` wrote."""
-    try:
-        plain = lz4.block.decompress(data[1:]) if data[:1] == b"L" else data[1:]
-        version, checkpoint, metadata, values, deltas = ormsgpack.unpackb(plain)
-        if version != BODY_FORMAT:
-            raise ValueError(f"unknown body format {version}")
-        refs = {k: v if isinstance(v, str) else (v[0], v[1]) for k, v in values.items()}
-        return Body((checkpoint[0], checkpoint[1]), (metadata[0], metadata[1]), refs, deltas)
-    except Exception as error:
-        raise ValueNotRestorable(f"{where()}: the stored checkpoint is damaged: {error}") from error
+class Shelf:
+    """Rows that were fetched together, each checked against its id and unpacked once."""
 
+    def __init__(self, rows: Fetched) -> None:
+        self.rows = rows
+        self._plain: dict[bytes, bytes] = {}
 
-def verified(memory_id: str, encoding: str, content: bytes, where: Where) -> tuple[str, bytes]:
-    """A memory row's plain bytes, or an error if they are not what their id says."""
-    try:
-        plain = expand(encoding, content)
-    except Exception as error:
-        raise ValueNotRestorable(f"{where()}: memory {memory_id} is damaged: {error}") from error
-    if digest(*plain) != memory_id:
-        raise ValueNotRestorable(f"{where()}: memory {memory_id} is damaged: its digest does not match")
-    return plain
+    def value(self, serde: SerializerProtocol, place: Place, where: Where) -> Any:
+        """The value at a place."""
+        if place.here is not None:
+            data = place.here
+        else:
+            parts: list[bytes] = []
+            self._join(place.pieces, parts, where)
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+        found = load(serde, place.encoding, data, where)
+        return _DeltaSnapshot(found) if place.delta else found
+
+    def _join(self, pieces: Pieces, parts: list[bytes], where: Where) -> None:
+        plain = self._plain
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                parts.append(piece)
+            elif piece.is_index:
+                shape = ormsgpack.unpackb(self._checked(piece.memory_id, where))
+                self._join(unpack_shape(shape, self.rows[piece.memory_id][2] or b""), parts, where)
+            else:
+                parts.append(plain.get(piece.memory_id) or self._checked(piece.memory_id, where))
+
+    def _checked(self, memory_id: bytes, where: Where) -> bytes:
+        found = self._plain.get(memory_id)
+        if found is not None:
+            return found
+        row = self.rows.get(memory_id)
+        if row is None:
+            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is missing")
+        try:
+            kind, plain = expand(row[0], row[1])
+        except Exception as error:
+            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: {error}") from error
+        if digest(kind, plain, row[2] or b"") != memory_id:
+            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: its digest does not match")
+        self._plain[memory_id] = plain
+        return plain
+
+    def reachable(self, ids: bytes) -> frozenset[bytes]:
+        """The ids of these rows and of all that they refer to."""
+        found: set[bytes] = set()
+        waiting = split_ids(ids)
+        while waiting:
+            memory_id = waiting.pop()
+            if memory_id not in found:
+                found.add(memory_id)
+                row = self.rows.get(memory_id)
+                if row is not None and row[2]:
+                    waiting.extend(split_ids(row[2]))
+        return frozenset(found)

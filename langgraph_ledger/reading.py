@@ -7,8 +7,10 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 
+import ormsgpack
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, DeltaChannelHistory, PendingWrite
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -16,8 +18,8 @@ from langgraph_ledger import ids
 from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
 from langgraph_ledger.errors import InvalidInput, ValueNotRestorable
 from langgraph_ledger.flow import Flow
-from langgraph_ledger.ledger import Ledger, process_start
-from langgraph_ledger.memory import Ref, WriteRow, load, unpack_body, verified
+from langgraph_ledger.ledger import Known, Ledger, Placed, process_start
+from langgraph_ledger.memory import Shelf, WriteRow, load, unpack_body, unpack_place, unseal
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
 from langgraph_ledger.records import MAX_TEXT, as_time, text_for_json, to_json
@@ -36,7 +38,7 @@ def get_tuple(ledger: Ledger, serde: SerializerProtocol, config: Mapping[str, An
     session_id, agent_id, checkpoint_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
     yield from ledger.ready()
     wanted = str(checkpoint_id) if checkpoint_id else None
-    head, stored = yield read_checkpoint(session_id, agent_id, wanted, _memory_ids)
+    head, stored = yield read_checkpoint(session_id, agent_id, wanted)
     run = _run_of(ledger, conf, session_id, agent_id, head)
     if stored is None:
         announce(run)
@@ -51,7 +53,7 @@ def _run_of(ledger: Ledger, conf: Mapping[str, Any], session_id: str, agent_id: 
     run = ledger.runs.reading(conf, session_id)
     if run is not None:
         return run
-    run = Run(session_id, head.version if head else 0, head.checkpoint_id if head else None)
+    run = Run(ledger.runs, session_id, head.version if head else 0, head.checkpoint_id if head else None)
     if (expected := conf.get(EXPECT_KEY)) is not None:
         _expect(run, expected, agent_id)
     if ledger.on_busy == "refuse":
@@ -108,12 +110,10 @@ def _exists(pid: int) -> bool:
 # --- decoding
 
 
-def _memory_ids(body: bytes) -> Sequence[str]:
-    return unpack_body(body, lambda: "reading a checkpoint").memory_ids
-
-
-def decode(ledger: Ledger, serde: SerializerProtocol, stored: Stored, run: Run | None) -> CheckpointTuple:
-    """A checkpoint's rows as LangGraph's tuple, its strings marked with `run`."""
+def decode(
+    ledger: Ledger, serde: SerializerProtocol, stored: Stored, run: Run | None, shelf: Shelf | None = None
+) -> CheckpointTuple:
+    """A checkpoint's rows as LangGraph's tuple, its strings marked with `run`. Pages share a shelf."""
 
     def where(detail: str = "") -> str:
         return (
@@ -124,15 +124,19 @@ def decode(ledger: Ledger, serde: SerializerProtocol, stored: Stored, run: Run |
     checkpoint = load(serde, *body.checkpoint, where)
     metadata = load(serde, *body.metadata, lambda: where(", metadata"))
     versions = checkpoint.get("channel_versions") or {}
+    shelf = shelf or Shelf(stored.memory)
     values = {
-        channel: _value(serde, ref, stored.memory, lambda channel=channel: where(f", channel {channel!r}"))
-        for channel, ref in body.values.items()
+        channel: shelf.value(serde, place, partial(where, f", channel {channel!r}"))
+        for channel, place in body.places.items()
     }
-    ledger.remember_places(
+    ledger.remember(
         stored.session_id,
         stored.agent_id,
         stored.checkpoint_id,
-        {channel: (versions.get(channel), ref) for channel, ref in body.values.items()},
+        Known(
+            {c: Placed(versions.get(c), place, shelf.reachable(place.ids)) for c, place in body.places.items()},
+            set().union(*(shelf.reachable(row.memory_ids) for row in stored.writes if row.memory_ids)),
+        ),
     )
     checkpoint = {**checkpoint, "channel_values": values}
     if run is not None:
@@ -146,7 +150,7 @@ def decode(ledger: Ledger, serde: SerializerProtocol, stored: Stored, run: Run |
         checkpoint=cast("Checkpoint", checkpoint),
         metadata=metadata,
         parent_config=_config(stored, stored.parent_id, run) if stored.parent_id else None,
-        pending_writes=[_write(serde, row, where) for row in stored.writes],
+        pending_writes=[_write(serde, shelf, row, where) for row in stored.writes],
     )
 
 
@@ -156,18 +160,15 @@ def _config(stored: Stored, checkpoint_id: str, run: Run | None) -> Any:
     return {"configurable": place}
 
 
-def _write(serde: SerializerProtocol, row: WriteRow, where: Any) -> PendingWrite:
-    value = load(serde, row.encoding, row.content, lambda: where(f", write of task {row.task_id} to {row.channel!r}"))
-    return (row.task_id, row.channel, value)
+def _write(serde: SerializerProtocol, shelf: Shelf, row: WriteRow, where: Any) -> PendingWrite:
+    def there() -> str:
+        return str(where(f", write of task {row.task_id} to {row.channel!r}"))
 
-
-def _value(serde: SerializerProtocol, ref: Ref, memory: Mapping[str, tuple[str, bytes]], where: Any) -> Any:
-    if not isinstance(ref, str):
-        return load(serde, *ref, where)
-    row = memory.get(ref)
-    if row is None:
-        raise ValueNotRestorable(f"{where()}: memory {ref} is missing")
-    return load(serde, *verified(ref, *row, where), where)
+    try:
+        place = unpack_place(ormsgpack.unpackb(unseal(row.place)))
+    except Exception as error:
+        raise ValueNotRestorable(f"{there()}: the stored write is damaged: {error}") from error
+    return (row.task_id, row.channel, shelf.value(serde, place, there))
 
 
 # --- listing
@@ -208,7 +209,7 @@ def read_page(
 ) -> Flow[tuple[Page, Run | None]]:
     """One page of a list and the run that its checkpoints are marked with."""
     yield from ledger.ready()
-    page: Page = yield list_page(query, size, _memory_ids)
+    page: Page = yield list_page(query, size)
     if config is None or query.session_id is None:
         return page, None
     return page, _run_of(ledger, ids.configurable(config), query.session_id, query.agent_id or "", page.head)
@@ -226,10 +227,10 @@ def delta_history(
     yield from ledger.ready()
     walk = _DeltaWalk(serde, session_id, agent_id, channels)
     target = str(checkpoint_id) if checkpoint_id else None
-    _, stored = yield read_checkpoint(session_id, agent_id, target, lambda body: ())
+    _, stored = yield read_checkpoint(session_id, agent_id, target, values=False)
     following = stored.parent_id if stored is not None else None
     while following and walk.remaining:
-        chain = yield ancestors_page(session_id, agent_id, following, sorted(walk.remaining), PAGE, _memory_ids)
+        chain = yield ancestors_page(session_id, agent_id, following, sorted(walk.remaining), PAGE)
         for ancestor in chain:
             walk.visit(ancestor)
         following = chain[-1].parent_id if chain else None
@@ -252,12 +253,14 @@ class _DeltaWalk:
         def where(detail: str = "") -> str:
             return f"{self.place}, checkpoint {ancestor.checkpoint_id!r}{detail}"
 
+        shelf = Shelf(ancestor.memory)
         for row in reversed(ancestor.writes):
             if row.channel in self.remaining:
-                self.writes[row.channel].append(_write(self.serde, row, where))
-        values = unpack_body(ancestor.body, where).values
-        for channel in self.remaining & values.keys():
-            self.seeds[channel] = _value(self.serde, values[channel], ancestor.memory, where)
+                self.writes[row.channel].append(_write(self.serde, shelf, row, where))
+        places = unpack_body(ancestor.body, where).places
+        for channel in self.remaining & places.keys():
+            there = partial(where, f", channel {channel!r}")
+            self.seeds[channel] = shelf.value(self.serde, places[channel], there)
             self.remaining.discard(channel)
 
     def result(self) -> dict[str, DeltaChannelHistory]:

@@ -53,24 +53,28 @@ MAX_ITEMS = 16
 
 
 def text_for_json(value: str) -> str:
-    """Text without what JSONB refuses: NUL becomes U+2400, a lone surrogate U+FFFD."""
+    """Text without what JSONB refuses: NUL becomes U+2400, a lone surrogate a question mark."""
+    if value.isascii() and "\0" not in value:
+        return value
     return value.replace("\0", "\u2400").encode("utf-8", "replace").decode("utf-8")
 
 
 def _scalar(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) <= MAX_TEXT
     if type(value) is float:
         return math.isfinite(value)
-    return value is None or type(value) in (bool, int) or (type(value) is str and len(value) <= MAX_TEXT)
+    return value is None or type(value) in (bool, int)
 
 
 def _named_scalar(item: tuple[Any, Any]) -> bool:
-    return type(item[0]) is str and len(item[0]) <= MAX_TEXT and _scalar(item[1])
+    return isinstance(item[0], str) and len(item[0]) <= MAX_TEXT and _scalar(item[1])
 
 
 def describe(value: Any) -> Any:
     """A JSON-safe copy of a small plain value, or a short description of anything else. Never fails, never large."""
     if _scalar(value):
-        return text_for_json(value) if isinstance(value, str) else value
+        return text_for_json(str.__str__(value)) if isinstance(value, str) else value
     if type(value) in (list, tuple) and len(value) <= MAX_ITEMS and all(map(_scalar, value)):
         return [describe(v) for v in value]
     if type(value) is dict and len(value) <= MAX_ITEMS and all(map(_named_scalar, value.items())):
@@ -82,6 +86,9 @@ def describe(value: Any) -> Any:
     return found
 
 
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
 def to_json(value: Any) -> str:
     """JSON text of what `describe` made."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _encode(value)

@@ -36,7 +36,7 @@ def delete_for_runs(ledger: Ledger, run_ids: Sequence[str]) -> Flow[None]:
     yield from ledger.ready()
     if wanted:
         for session_id in (yield find_runs(wanted)):
-            yield delete_runs(session_id, frozenset(wanted), uuid4().hex, now(), _summarise)
+            yield delete_runs(session_id, frozenset(wanted), uuid4().hex, now())
 
 
 def copy_thread(ledger: Ledger, source_thread_id: str, target_thread_id: str) -> Flow[None]:
@@ -69,4 +69,4 @@ def _sequence(given: Sequence[str], what: str) -> Sequence[str]:
 
 def _summarise(data: bytes) -> Summary:
     body = unpack_body(data, lambda: "reading a checkpoint")
-    return Summary(body.memory_ids, frozenset(body.deltas), frozenset(body.values))
+    return Summary(frozenset(body.deltas), frozenset(body.places))

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
@@ -28,6 +29,26 @@ REMEMBERED = 10_000
 
 Place = tuple[str, str]
 """Where a checkpoint is within its thread: (namespace, checkpoint id)."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Writes on their way: where they belong, their rows, and the future of whoever waits for them."""
+
+    place: Place
+    rows: Sequence[Any]
+    memory: Sequence[Any]
+    used: set[bytes]
+    stored: Future[None] = field(default_factory=Future)
+
+    def settle(self, error: BaseException | None = None) -> None:
+        """Tells whoever waits that the writes are stored, or why they are not."""
+        if not self.stored.done():
+            self.stored.set_exception(error) if error is not None else self.stored.set_result(None)
+
+
+COMPANY = 8
+"""When so many writes of a run wait for a commit, it is time for one."""
 
 
 class Run:
@@ -45,24 +66,31 @@ class Run:
         "lock",
         "puts",
         "read_version",
+        "runs",
         "runtime_id",
         "session_id",
         "token",
+        "touched",
+        "waiting",
     )
 
-    def __init__(self, session_id: str, read_version: int | None, checkpoint_read: str | None = None) -> None:
-        self.session_id, self.token = session_id, uuid4().hex
+    def __init__(
+        self, runs: Runs, session_id: str, read_version: int | None, checkpoint_read: str | None = None
+    ) -> None:
+        self.runs, self.session_id, self.token = runs, session_id, uuid4().hex
         self.read_version, self.checkpoint_read = read_version, checkpoint_read
         self.blind = read_version is None
         self.claimed = False
         self.fenced: StateConflict | None = None
         self.busy: StateConflict | None = None
         self.last_committed: str | None = None
+        self.touched: tuple[str | None, float] = (None, 0.0)
         self.control: Any = None
         self.runtime_id = 0
         self.lock = threading.Lock()
         self.puts: dict[str, deque[tuple[str, Future[None]]]] = {}
-        self.held: dict[Place, list[Any]] = {}
+        self.held: dict[Place, list[Waiting]] = {}
+        self.waiting: list[Waiting] = []
 
     @property
     def committed(self) -> bool:
@@ -74,12 +102,35 @@ class Run:
         if self.fenced is not None:
             raise self.fenced.again()
 
-    def begin_put(self, place: Place) -> tuple[Future[None], list[Any]]:
-        """Announces a put; returns what to resolve when it has ended, and the writes that came before it."""
+    def begin_put(self, place: Place) -> tuple[Future[None], list[Waiting]]:
+        """Announces a put; returns what to resolve when it has ended, and the writes that go along with it: those
+        that came before their checkpoint, and those that wait for a commit."""
         ended: Future[None] = Future()
         with self.lock:
             self.puts.setdefault(place[0], deque(maxlen=8)).append((place[1], ended))
-            return ended, self.held.pop(place, [])
+            return ended, self._with_company(place)
+
+    def _with_company(self, place: Place) -> list[Waiting]:
+        taken, self.waiting = self.waiting, []
+        return self.held.pop(place, []) + taken
+
+    def join(self, writes: Waiting) -> bool | None:
+        """Adds writes to those that wait for a commit.
+
+        True says that there are enough for one now, and the caller sees to it. False: they are the first, and the
+        caller sees to it when nobody else has after a moment. None: somebody else will.
+        """
+        with self.lock:
+            self.waiting.append(writes)
+            if len(self.waiting) >= COMPANY:
+                return True
+            return False if len(self.waiting) == 1 else None
+
+    def take(self) -> list[Waiting]:
+        """The writes that wait, which are the caller's to store from now on."""
+        with self.lock:
+            taken, self.waiting = self.waiting, []
+            return taken
 
     def put_of(self, place: Place) -> Future[None] | None:
         """The put of a checkpoint that this run has begun, if it has."""
@@ -88,12 +139,12 @@ class Run:
                 return ended
         return None
 
-    def hold(self, place: Place, writes: list[Any]) -> Future[None] | None:
+    def hold(self, writes: Waiting) -> Future[None] | None:
         """Keeps writes until their checkpoint is put; if that has begun meanwhile, returns the put to wait for."""
         with self.lock:
-            if (put := self.put_of(place)) is not None:
+            if (put := self.put_of(writes.place)) is not None:
                 return put
-            self.held.setdefault(place, []).extend(writes)
+            self.held.setdefault(writes.place, []).append(writes)
             return None
 
 
@@ -111,12 +162,6 @@ class Marked(str):
         return (str, (str(self),))
 
 
-def run_in(value: Any, session_id: str) -> Run | None:
-    """The run that a string carries, if it is one of this thread."""
-    run = value.run if isinstance(value, Marked) else None
-    return run if run is not None and run.session_id == session_id else None
-
-
 _new_thread: ContextVar[Run | None] = ContextVar("langgraph_ledger_new_thread", default=None)
 """The run that read a thread without versions in this context: there was nothing that could be marked."""
 
@@ -129,11 +174,16 @@ class Runs:
         self._makers: OrderedDict[tuple[str, str, str], Run] = OrderedDict()
         self._live: OrderedDict[tuple[int, str], Run] = OrderedDict()
 
+    def _carried(self, value: Any, session_id: str) -> Run | None:
+        """The run that a string carries, if it is one of this saver and this thread."""
+        run = value.run if isinstance(value, Marked) else None
+        return run if run is not None and run.runs is self and run.session_id == session_id else None
+
     def reading(self, conf: Mapping[str, Any], session_id: str) -> Run | None:
         """The run on whose behalf this read happens, if it has begun already."""
         if conf.get("__pregel_task_id"):
             parent = (conf.get("checkpoint_map") or {}).get("")
-            found = run_in(parent, session_id) or self._maker(session_id, "", parent)
+            found = self._carried(parent, session_id) or self._maker(session_id, "", parent)
             return found or self._by_control(conf, session_id)
         run = self._by_control(conf, session_id)
         # a control that its owner uses for one run after another does not make them one
@@ -163,16 +213,21 @@ class Runs:
             return run
         parent = conf.get("checkpoint_id")
         namespace = conf.get("checkpoint_ns") or ""
-        run = run_in(parent, session_id) or self._maker(session_id, namespace, parent)
+        run = self._carried(parent, session_id) or self._maker(session_id, namespace, parent)
         if run is None:
             run = self._by_control(conf, session_id)
         if run is None and checkpoint is not None:
             versions = checkpoint.get("channel_versions") or {}
-            run = next((r for v in versions.values() if (r := run_in(v, session_id)) is not None), None)
+            run = next((r for v in versions.values() if (r := self._carried(v, session_id)) is not None), None)
         if run is None and not parent:
-            fresh = _new_thread.get()
+            fresh = self.announced()
             run = fresh if fresh is not None and fresh.session_id == session_id else None
         return run
+
+    def announced(self) -> Run | None:
+        """The run that last read a thread without versions in this context, through this saver."""
+        run = _new_thread.get()
+        return run if run is not None and run.runs is self else None
 
     def remember(self, run: Run, namespace: str, checkpoint_id: str) -> None:
         """Notes that `run` makes this checkpoint."""
@@ -212,7 +267,7 @@ def announce(run: Run | None) -> None:
     _new_thread.set(run)
 
 
-def next_version(current: Any) -> Any:
+def next_version(runs: Runs, current: Any) -> Any:
     """The channel version after `current`, carrying its run. Raises if that run has been fenced.
 
     Versions are fixed-width so that they compare as text; the tail tells branches of different runs apart.
@@ -223,7 +278,7 @@ def next_version(current: Any) -> Any:
         return float(int(current) + 1)
     run = current.run if isinstance(current, Marked) else None
     if current is None:
-        run = _new_thread.get()
+        run = runs.announced()
     if run is not None:
         run.check()
     number = 1 if current is None else int(current.split(".", 1)[0]) + 1

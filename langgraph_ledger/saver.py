@@ -21,11 +21,13 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
-from langgraph_ledger import ids, reading, retention, writing
+from langgraph_ledger import codecs, ids, reading, retention, writing
+from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.opening import open_driver
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow, adrive, drive
 from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict
+from langgraph_ledger.memory import Shelf
 from langgraph_ledger.operations.listing import Query, lineage
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
 from langgraph_ledger.records import LogEntry, Session
@@ -50,6 +52,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         min_size, max_size, timeout, max_idle, max_lifetime, connection_kwargs: of the Postgres pool, as in
             psycopg_pool; `timeout` is how many seconds to wait for a connection.
         read_only: never writes, not even the tables.
+        compression: "lz4", "zstd" (smaller, slower; an extra) or "none"; what is stored says how to read it.
         on_conflict: "raise" refuses a write whose run has been overtaken; "report" logs it and lets it through.
         on_busy: "take_over" lets a new run begin at any time; "refuse" does not while the thread's owner is alive
             and at work. `owner_timeout` is after how many seconds without a write an owner counts as gone where its
@@ -74,6 +77,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         max_lifetime: float | None = None,
         connection_kwargs: Mapping[str, Any] | None = None,
         read_only: bool = False,
+        compression: Compression = "lz4",
         on_conflict: OnConflict = "raise",
         on_busy: OnBusy = "take_over",
         owner_timeout: float = 60.0,
@@ -96,7 +100,14 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             max_lifetime=max_lifetime,
             connection_kwargs=dict(connection_kwargs) if connection_kwargs is not None else None,
         )
-        self._ledger = Ledger(driver, name, on_conflict=on_conflict, on_busy=on_busy, owner_timeout=owner_timeout)
+        self._ledger = Ledger(
+            driver,
+            name,
+            on_conflict=on_conflict,
+            on_busy=on_busy,
+            owner_timeout=owner_timeout,
+            compression=codecs.check(compression),
+        )
 
     @classmethod
     def from_conn_string(
@@ -262,7 +273,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
     def get_next_version(self, current: str | None, channel: None = None) -> str:
         """The channel version after `current`. Raises `StateConflict` if its run has been fenced."""
-        return cast("str", next_version(current))
+        return cast("str", next_version(self._ledger.runs, current))
 
     # --- retention
 
@@ -395,8 +406,10 @@ class _Pages:
         self.query = page.following
         self.ended = len(page.checkpoints) < size or self.query.checkpoint_id is not None
         found = []
+        shelves: dict[str, Shelf] = {}
         for stored in page.checkpoints:
-            item = reading.decode(ledger, self.saver.serde, stored, run)
+            shelf = shelves.setdefault(stored.session_id, Shelf(stored.memory))
+            item = reading.decode(ledger, self.saver.serde, stored, run, shelf)
             if reading.matching(item, self.filter):
                 found.append(item)
                 if self.left is not None:

@@ -26,7 +26,7 @@ class Access(enum.Enum):
     WRITE = "write"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Statement:
     """One named query with its parameters; `many` runs it once for each set of parameters, yielding no rows."""
 
@@ -35,7 +35,7 @@ class Statement:
     many: Sequence[Params] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Batch:
     """Statements that depend on no answer among them, so that they can travel together.
 

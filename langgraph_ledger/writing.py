@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import re
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 
 from langgraph_ledger import ids
 from langgraph_ledger.conflicts import StateConflict
+from langgraph_ledger.encoding import Encoder, status_after
 from langgraph_ledger.errors import (
     CheckpointExists,
     Duplicate,
@@ -23,23 +21,14 @@ from langgraph_ledger.errors import (
     ReuseRefused,
     UnknownCheckpoint,
 )
-from langgraph_ledger.flow import Flow
+from langgraph_ledger.flow import Flow, Pause
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import (
-    Body,
-    Ref,
-    WriteRow,
-    dump,
-    encode_values,
-    encode_writes,
-    load,
-    pack_body,
-    unpack_body,
-)
+from langgraph_ledger.memory import Chunker, encode_writes, load, unpack_body
 from langgraph_ledger.operations.checkpoints import (
     HELD,
     Head,
     NewCheckpoint,
+    PlacedWrite,
     Stored,
     Writer,
     log_entry,
@@ -49,13 +38,14 @@ from langgraph_ledger.operations.checkpoints import (
     read_root,
 )
 from langgraph_ledger.records import describe, now, to_json
-from langgraph_ledger.runs import Marked, Run
+from langgraph_ledger.runs import Marked, Run, Waiting
 
-SECRET = re.compile(r"secret|token|passw|api_?key|credential|authorization|private_?key|cookie", re.IGNORECASE)
-"""Keys of `configurable` that are not copied to metadata."""
+TOUCH_SECONDS = 1.0
+"""How much `sessions.last_active_at` may lag behind while nothing else changes."""
 
-ERROR_SOURCE_NODE = "__error_source_node__"
-START = "__start__"
+LINGER = 0.001
+"""Seconds that writes of a run wait for others, or for the next put, to share a commit. Nobody is told that they are
+stored before they are, and LangGraph only asks when it has nothing else to do."""
 
 
 def put(
@@ -71,23 +61,28 @@ def put(
     session_id, agent_id, parent_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
     checkpoint_id = str(ids.clean(checkpoint.get("id"), "checkpoint_id"))
     yield from ledger.ready()
-    run = ledger.runs.writing(conf, session_id, checkpoint) or Run(session_id, None)
+    run = ledger.runs.writing(conf, session_id, checkpoint) or Run(ledger.runs, session_id, None)
     run.check()
-    encoder = _Encoder(ledger, serde, config, session_id, agent_id, checkpoint, metadata, new_versions)
-    new = encoder.encode(reuse=True)
+    encoder = Encoder(ledger, serde, config, session_id, agent_id, checkpoint, metadata, new_versions)
+    new = encoder.encode()
     yield from _store_overtaken(ledger, run, agent_id, parent_id)
     ledger.runs.remember(run, agent_id, checkpoint_id)
-    ended, held = run.begin_put((agent_id, checkpoint_id))
+    ended, company = run.begin_put((agent_id, checkpoint_id))
     try:
         try:
-            yield from _store(ledger, run, encoder.with_writes(new, held), parent_id)
+            yield from _store(ledger, run, encoder, new, company, parent_id)
         except ReuseRefused:
-            yield from _store(ledger, run, encoder.with_writes(encoder.encode(reuse=False), held), parent_id)
+            yield from _store(ledger, run, encoder, encoder.encode(reuse=False), company, parent_id)
         except Duplicate:
             yield from _compare(ledger, serde, session_id, new)
+            yield from _store_writes(ledger, run, company)
+    except BaseException as error:
+        _settle(company, error)
+        raise
     finally:
         ended.set_result(None)
-    ledger.remember_places(session_id, agent_id, checkpoint_id, encoder.places)
+    ledger.remember(session_id, agent_id, checkpoint_id, encoder.known)
+    _stored(ledger, run, company)
     return {"configurable": {"thread_id": session_id, "checkpoint_ns": agent_id, "checkpoint_id": checkpoint_id}}
 
 
@@ -104,143 +99,75 @@ def put_writes(
     session_id, agent_id, checkpoint_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
     if checkpoint_id is None:
         raise InvalidInput("put_writes needs the checkpoint_id that the writes belong to")
-    task_id = ids.clean(task_id, "task_id")
+    task_id, task_path = ids.clean(task_id, "task_id"), ids.clean(task_path, "task_path")
+    for channel, _ in writes:
+        ids.clean(channel, "channel")
     yield from ledger.ready()
     run = ledger.runs.writing(conf, session_id, None)
     blind = run is None
-    run = run or Run(session_id, None)
+    run = run or Run(ledger.runs, session_id, None)
     run.check()
+    place = (agent_id, str(checkpoint_id))
+    chunker = Chunker(serde, ledger.known(session_id, *place).ids, ledger.compression)
     rows = encode_writes(
-        serde, writes, task_id, task_path, lambda: f"thread {session_id!r}, namespace {agent_id!r}, task {task_id}"
+        chunker, writes, task_id, task_path, lambda: f"thread {session_id!r}, namespace {agent_id!r}, task {task_id}"
     )
     if not rows:
         return
-    place = (agent_id, str(checkpoint_id))
+    entry = Waiting(place, rows, list(chunker.rows.values()), chunker.used)
     put = run.put_of(place)
     if put is None and not (blind or isinstance(checkpoint_id, Marked) or ledger.runs.made(session_id, *place)):
-        put = run.hold(place, rows)
+        put = run.hold(entry)
         if put is None:
             return  # stored by the put of their checkpoint: without it they would mean nothing
-    if put is not None:
+    if put is not None and not put.done():
         yield put
-    yield from _store_writes(ledger, run, agent_id, str(checkpoint_id), rows)
+    if blind:
+        yield from _store_writes(ledger, run, [entry])
+        _stored(ledger, run, [entry])
+        return
+    role = run.join(entry)
+    if role is not None:
+        yield from _store_company(ledger, run, entry, LINGER if role is False else 0.0)
+    if not entry.stored.done() or entry.stored.exception() is not None:
+        yield entry.stored
 
 
-# --- encoding
+def _store_company(ledger: Ledger, run: Run, entry: Waiting, linger: float) -> Flow[None]:
+    """Waits a moment, then stores what has come together, unless a put has taken it along."""
+    interrupted: BaseException | None = None
+    try:
+        if linger and (yield Pause(entry.stored, linger)):
+            return
+    except GeneratorExit:
+        raise
+    except BaseException as error:
+        interrupted = error  # others wait for this commit too: it is seen through first
+    entries = run.take()
+    if entries:
+        try:
+            yield from _store_writes(ledger, run, entries)
+        except BaseException as error:
+            _settle(entries, error)
+        else:
+            _stored(ledger, run, entries)
+    if interrupted is not None:
+        raise interrupted
 
 
-class _Encoder:
-    """A checkpoint on its way into rows."""
-
-    def __init__(
-        self,
-        ledger: Ledger,
-        serde: SerializerProtocol,
-        config: Mapping[str, Any],
-        session_id: str,
-        agent_id: str,
-        checkpoint: Mapping[str, Any],
-        metadata: Mapping[str, Any],
-        new_versions: Mapping[str, Any],
-    ) -> None:
-        self.ledger, self.serde = ledger, serde
-        self.session_id, self.agent_id = session_id, agent_id
-        self.conf = ids.configurable(config)
-        self.parent_id = ids.checkpoint_of(self.conf)
-        self.checkpoint, self.new_versions = checkpoint, new_versions
-        self.metadata = merged_metadata(config, metadata)
-        self.user_metadata = {k: v for k, v in self.metadata.items() if k not in metadata}
-        self.open = not isinstance(serde, EncryptedSerializer)
-        self.refs: Mapping[str, Ref] = {}
-
-    @property
-    def places(self) -> dict[str, tuple[Any, Ref]]:
-        versions = self.checkpoint.get("channel_versions") or {}
-        return {channel: (versions.get(channel), ref) for channel, ref in self.refs.items()}
-
-    def _where(self, channel: str | None = None) -> str:
-        place = f"thread {self.session_id!r}, namespace {self.agent_id!r}, checkpoint {self.checkpoint.get('id')}"
-        return place if channel is None else f"{place}, channel {channel!r}"
-
-    def _unchanged(self) -> dict[str, Ref]:
-        """Where the values are that this checkpoint shares with its parent."""
-        versions = self.checkpoint.get("channel_versions") or {}
-        parent = self.ledger.placed(self.session_id, self.agent_id, self.parent_id) if self.parent_id else {}
-        return {
-            channel: ref
-            for channel, (version, ref) in parent.items()
-            if channel not in self.new_versions and version is not None and versions.get(channel) == version
-        }
-
-    def encode(self, *, reuse: bool) -> NewCheckpoint:
-        values = self.checkpoint.get("channel_values") or {}
-        reused = self._unchanged() if reuse else {}
-        self.refs, memory = encode_values(self.serde, values, reused, self._where)
-        rest = {key: value for key, value in self.checkpoint.items() if key != "channel_values"}
-        body = Body(
-            dump(self.serde, rest, self._where),
-            dump(self.serde, self.metadata, lambda: f"{self._where()}, metadata"),
-            self.refs,
-            sorted((self.metadata.get("counters_since_delta_snapshot") or {}).keys() - self.refs.keys()),
-        )
-        taken_over = any(isinstance(reused.get(c), str) for c in self.refs)
-        root_id = (self.conf.get("checkpoint_map") or {}).get("") if self.agent_id else None
-        run_id = self.metadata.get("run_id")
-        show = describe if self.open else (lambda value: {"$type": type(value).__qualname__})
-        return NewCheckpoint(
-            agent_id=self.agent_id,
-            checkpoint_id=str(self.checkpoint["id"]),
-            parent_id=str(self.parent_id) if self.parent_id else None,
-            root_id=str(root_id) if root_id else None,
-            run_id=str(ids.clean(run_id, "run_id")) if run_id is not None else None,
-            payload=to_json({str(k): show(v) for k, v in self.metadata.items()} if self.open else {}),
-            body=pack_body(body),
-            state=to_json({c: show(v) for c, v in values.items() if not c.startswith(("__", "branch:", "join:"))}),
-            reused_from=str(self.parent_id) if taken_over else None,
-            memory=memory,
-            writes=(),
-            status=None,
-            metadata=to_json({str(k): describe(v) for k, v in self.user_metadata.items()})
-            if self.user_metadata and self.open
-            else None,
-        )
-
-    def with_writes(self, new: NewCheckpoint, writes: Sequence[WriteRow]) -> NewCheckpoint:
-        """The checkpoint with the writes that came before it, and what both say of the session."""
-        status = status_after(writes) or ("active" if _something_is_next(self.checkpoint) else "completed")
-        return replace(new, writes=tuple(writes), status=status if self.agent_id == "" else None)
+def _settle(entries: Sequence[Waiting], error: BaseException) -> None:
+    for entry in entries:
+        entry.settle(error.again() if isinstance(error, StateConflict) else error)
 
 
-def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The checkpoint's metadata and, as every LangGraph saver adds them, the config's plain keys; no secrets."""
-    merged = dict(metadata)
-    for source, from_configurable in ((config.get("metadata"), False), (config.get("configurable"), True)):
-        for key, value in (source or {}).items():
-            if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__"):
-                continue
-            if isinstance(value, (str, int, float)) and not (from_configurable and SECRET.search(key)):
-                merged[key] = value
-    return merged
+def _stored(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> None:
+    for entry in entries:
+        ledger.remember_written(run.session_id, *entry.place, entry.used)
+        entry.settle()
 
 
-def _something_is_next(checkpoint: Mapping[str, Any]) -> bool:
-    """Whether a root checkpoint leaves something to run, as far as its values tell."""
-    return any(_triggers(channel, value) for channel, value in (checkpoint.get("channel_values") or {}).items())
-
-
-def _triggers(channel: str, value: Any) -> bool:
-    if channel.startswith("join:"):
-        waits_for = set(channel.removeprefix("join:").rsplit(":", 1)[0].split("+"))
-        return isinstance(value, (set, frozenset, list, tuple)) and waits_for <= set(value)
-    return channel.startswith("branch:to:") or channel == START or (channel == TASKS and bool(value))
-
-
-def status_after(rows: Sequence[WriteRow]) -> str | None:
-    """What a task's writes say of the session: an interrupt pauses it, an error nobody handles fails it."""
-    channels = {row.channel for row in rows}
-    if INTERRUPT in channels:
-        return "paused"
-    return "failed" if ERROR in channels and ERROR_SOURCE_NODE not in channels else None
+def _placed(entries: Sequence[Waiting]) -> list[PlacedWrite]:
+    return [(*entry.place, row) for entry in entries for row in entry.rows]
 
 
 # --- storing
@@ -258,13 +185,18 @@ def _regardless(ledger: Ledger, run: Run, head: Head | None) -> Writer:
     return Writer(run.session_id, run.token, head.version if head else 0, None, ledger.owner())
 
 
-def _store(ledger: Ledger, run: Run, new: NewCheckpoint, parent_id: str | None) -> Flow[None]:
-    root_parent = parent_id if new.agent_id == "" else None
-    writer = _writer(ledger, run, root_parent)
+def _store(
+    ledger: Ledger, run: Run, encoder: Encoder, new: NewCheckpoint, company: Sequence[Waiting], parent_id: str | None
+) -> Flow[None]:
+    own = [row for entry in company if entry.place == (new.agent_id, new.checkpoint_id) for row in entry.rows]
+    memory = {row.memory_id: row for rows in (*(entry.memory for entry in company), new.memory) for row in rows}
+    new = replace(new, writes=_placed(company), memory=list(memory.values()), status=encoder.status(own))
+    if not _news(run, new):
+        new.status = new.metadata = None
+    writer = _writer(ledger, run, parent_id if new.agent_id == "" else None)
     version = yield put_checkpoint(writer, new, now())
     while version is None:
-        head = yield read_root(run.session_id)
-        _, stored = yield read_checkpoint(run.session_id, new.agent_id, new.checkpoint_id, lambda body: ())
+        head, stored = yield read_checkpoint(run.session_id, new.agent_id, new.checkpoint_id, values=False)
         if stored is not None and stored.body == new.body:
             break  # our own commit, whose answer was lost before another run took over
         yield from _refuse(ledger, run, "put", new.agent_id, new.checkpoint_id, head)
@@ -274,21 +206,37 @@ def _store(ledger: Ledger, run: Run, new: NewCheckpoint, parent_id: str | None) 
         run.last_committed = new.checkpoint_id
 
 
-def _store_writes(ledger: Ledger, run: Run, agent_id: str, checkpoint_id: str, rows: Sequence[WriteRow]) -> Flow[None]:
+def _news(run: Run, new: NewCheckpoint) -> bool:
+    """Whether the session's row has to be written: not if it says the same already, and is less than a second old."""
+    moment = time.monotonic()
+    if run.claimed and run.touched[0] == new.status and moment - run.touched[1] < TOUCH_SECONDS:
+        return False
+    run.touched = (new.status, moment)
+    return True
+
+
+def _store_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[None]:
+    if not entries:
+        return
+    agent_id, checkpoint_id = entries[0].place
+    writes = _placed(entries)
+    memory = list({row.memory_id: row for entry in entries for row in entry.memory}.values())
     writer = _writer(ledger, run, checkpoint_id if agent_id == "" else None)
-    status = status_after(rows)
-    version, exists = yield put_pending_writes(writer, agent_id, checkpoint_id, rows, status, now())
+    status = status_after([row for _, _, row in writes])
+    if status is not None:
+        run.touched = (status, 0.0)
+    version, exist = yield put_pending_writes(writer, writes, memory, status, now())
     while version is None:
         head = yield read_root(run.session_id)
         yield from _refuse(ledger, run, "put_writes", agent_id, checkpoint_id, head)
-        writer = _regardless(ledger, run, head)
-        version, exists = yield put_pending_writes(writer, agent_id, checkpoint_id, rows, status, now())
+        version, exist = yield put_pending_writes(_regardless(ledger, run, head), writes, memory, status, now())
     run.claimed = True
-    if not exists:
-        raise UnknownCheckpoint(
-            f"thread {run.session_id!r}, namespace {agent_id!r} holds no checkpoint {checkpoint_id!r} to which these"
-            " writes could belong: put the checkpoint first"
-        )
+    for entry in entries:
+        if entry.place not in exist:
+            raise UnknownCheckpoint(
+                f"thread {run.session_id!r}, namespace {entry.place[0]!r} holds no checkpoint {entry.place[1]!r} to"
+                " which these writes could belong: put the checkpoint first"
+            )
 
 
 def _store_overtaken(ledger: Ledger, run: Run, agent_id: str, parent_id: str | None) -> Flow[None]:
@@ -296,14 +244,14 @@ def _store_overtaken(ledger: Ledger, run: Run, agent_id: str, parent_id: str | N
     if not parent_id or run.put_of((agent_id, str(parent_id))) is not None:
         return
     with run.lock:
-        rows = run.held.pop((agent_id, str(parent_id)), None)
-    if rows:
-        yield from _store_writes(ledger, run, agent_id, str(parent_id), rows)
+        entries = run.held.pop((agent_id, str(parent_id)), None)
+    if entries:
+        yield from _store_writes(ledger, run, entries)
 
 
 def _compare(ledger: Ledger, serde: SerializerProtocol, session_id: str, new: NewCheckpoint) -> Flow[None]:
     """The same checkpoint id came twice: fine if it is the same checkpoint, an error otherwise."""
-    _, stored = yield read_checkpoint(session_id, new.agent_id, new.checkpoint_id, lambda body: ())
+    _, stored = yield read_checkpoint(session_id, new.agent_id, new.checkpoint_id, values=False)
     if stored is None or stored.body == new.body or _same(serde, stored, new):
         return
     raise CheckpointExists(
@@ -317,9 +265,7 @@ def _same(serde: SerializerProtocol, stored: Stored, new: NewCheckpoint) -> bool
         body = unpack_body(data, lambda: "comparing checkpoints")
         yield load(serde, *body.checkpoint, lambda: "comparing checkpoints")
         yield load(serde, *body.metadata, lambda: "comparing checkpoints")
-        yield body.values.keys()
-        for ref in body.values.values():
-            yield ref if isinstance(ref, str) else load(serde, *ref, lambda: "comparing checkpoints")
+        yield {channel: place.packed() for channel, place in body.places.items()}
 
     return list(parts(stored.body)) == list(parts(new.body))
 

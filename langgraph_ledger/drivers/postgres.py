@@ -246,8 +246,16 @@ class PostgresDriver:
         if not autocommit and statement.name in _BEGINS:
             text = _WITHIN[statement.name]
         if statement.many is not None:
+            if self._dialect.arrays[statement.name]:
+                return cursor.execute(text, self._columns(statement))
             return cursor.executemany(text, statement.many)
-        return cursor.execute(text, statement.params or None, binary=True)
+        return cursor.execute(text, statement.params, binary=True)
+
+    def _columns(self, statement: Statement) -> dict[str, Any]:
+        """Many rows as one set of parameters: lists where the query takes arrays, else what the first row has."""
+        rows = statement.many or ()
+        arrays = self._dialect.arrays[statement.name]
+        return {name: [row[name] for row in rows] if name in arrays else rows[0][name] for name in rows[0]}
 
     # --- async: the same steps, awaited
 
@@ -431,6 +439,10 @@ _KINDS: tuple[tuple[type[psycopg.Error], Callable[[str], LedgerError]], ...] = (
     (
         pg.InsufficientPrivilege,
         lambda s: ReadOnlyLedger(f"{s}. Let a role that may create tables run setup() once, or grant the right"),
+    ),
+    (
+        pg.UndefinedColumn,
+        lambda s: NotALedger(f"{s}. A table of the ledger's name is not the ledger's: give a schema="),
     ),
     (pg.DuplicateTable, lambda s: NotALedger(f"{s}. Give the saver a schema= of its own")),
     (pg.DuplicateObject, lambda s: NotALedger(f"{s}. Give the saver a schema= of its own")),

@@ -346,6 +346,8 @@ def translate(error: sqlite3.Error, doing: str) -> DatabaseError:
         return DatabaseUnavailable(f"{doing}: cannot open the file: does its directory exist and may it be written?")
     if "readonly" in text:
         return ReadOnlyLedger(f"{doing}: the database file or its directory is read-only ({text})")
+    if "no such column" in text or "has no column" in text:
+        return NotALedger(f"{doing}: a table of the ledger's name exists but is not the ledger's ({text})")
     if "already exists" in text:
         return NotALedger(f"{doing}: a table of the ledger's name exists but is not the ledger's ({text})")
     return DatabaseError(f"{doing}: {text}")

@@ -7,12 +7,11 @@ a write whose answer was lost can simply be sent again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langgraph_ledger.memory import MemoryRow, WriteRow
-from langgraph_ledger.records import to_json
+from langgraph_ledger.memory import Fetched, MemoryRow, WriteRow
 from langgraph_ledger.statements import Access, Operation, Rows, Statement, Steps, batch
 
 HELD = -1
@@ -34,7 +33,11 @@ class Writer:
         return self.read_version == HELD
 
 
-@dataclass(frozen=True, slots=True)
+PlacedWrite = tuple[str, str, WriteRow]
+"""A row of pending writes with the namespace and the checkpoint it belongs to."""
+
+
+@dataclass(slots=True)
 class NewCheckpoint:
     """A checkpoint, encoded and ready to be stored, with all that is stored along with it."""
 
@@ -45,10 +48,11 @@ class NewCheckpoint:
     run_id: str | None
     payload: str
     body: bytes
+    memory_ids: bytes | None
     state: str
     reused_from: str | None
     memory: Sequence[MemoryRow]
-    writes: Sequence[WriteRow]
+    writes: Sequence[PlacedWrite]
     status: str | None
     metadata: str | None
 
@@ -76,35 +80,57 @@ def _claim_or_keep(writer: Writer, now: str) -> Statement:
     return _claim(writer, now)
 
 
+def _claim_or_advance(writer: Writer, new: NewCheckpoint, now: str) -> Statement:
+    """Takes the thread with a new head, or, for its owner, moves the head on."""
+    if not writer.holds:
+        return _claim(writer, now, new.checkpoint_id, new.state)
+    head = {"checkpoint_id": new.checkpoint_id, "state": new.state, "now": now}
+    return Statement("advance_root", {"session_id": writer.session_id, "writer": writer.token, **head})
+
+
 def _touch(writer: Writer, status: str | None, metadata: str | None, now: str) -> Statement:
     params = {"session_id": writer.session_id, "writer": writer.token, "status": status, "metadata": metadata}
     return Statement("touch_session", {**params, "now": now})
 
 
-def _write_rows(
-    writer: Writer, agent_id: str, checkpoint_id: str, rows: Sequence[WriteRow]
-) -> tuple[Statement, Statement]:
-    place = {
-        "session_id": writer.session_id,
-        "writer": writer.token,
-        "agent_id": agent_id,
-        "checkpoint_id": checkpoint_id,
-    }
-
-    def params(row: WriteRow) -> dict[str, Any]:
+def _write_rows(writer: Writer, writes: Sequence[PlacedWrite]) -> tuple[Statement, Statement]:
+    def params(agent_id: str, checkpoint_id: str, row: WriteRow) -> dict[str, Any]:
         return {
-            **place,
+            "session_id": writer.session_id,
+            "writer": writer.token,
+            "agent_id": agent_id,
+            "checkpoint_id": checkpoint_id,
             "task_id": row.task_id,
             "idx": row.idx,
             "task_path": row.task_path,
             "channel": row.channel,
-            "encoding": row.encoding,
-            "content": row.content,
+            "place": row.place,
+            "memory_ids": row.memory_ids,
         }
 
+    # of several writes to one place in one statement, the first is kept or the last one replaces
+    kept = {(a, c, r.task_id, r.idx): params(a, c, r) for a, c, r in reversed(writes) if r.idx >= 0}
+    replaced = {(a, c, r.task_id, r.idx): params(a, c, r) for a, c, r in writes if r.idx < 0}
     return (
-        Statement("insert_write", many=[params(r) for r in rows if r.idx >= 0]),
-        Statement("replace_write", many=[params(r) for r in rows if r.idx < 0]),
+        Statement("insert_write", many=list(kept.values())),
+        Statement("replace_write", many=list(replaced.values())),
+    )
+
+
+def _memory_rows(writer: Writer, rows: Sequence[MemoryRow]) -> Statement:
+    return Statement(
+        "insert_memory",
+        many=[
+            {
+                "session_id": writer.session_id,
+                "writer": writer.token,
+                "memory_id": row.memory_id,
+                "encoding": row.encoding,
+                "content": row.content,
+                "children": row.children,
+            }
+            for row in rows
+        ],
     )
 
 
@@ -116,32 +142,23 @@ def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[in
     def steps() -> Steps[int | None]:
         root = new.agent_id == ""
         advance = None if root else Statement("advance_namespace", {**place, "state": new.state})
-        memory = [
-            {
-                "session_id": writer.session_id,
-                "writer": writer.token,
-                "memory_id": row.memory_id,
-                "encoding": row.encoding,
-                "content": row.content,
-            }
-            for row in new.memory
-        ]
         checkpoint = {
             **place,
             "parent_id": new.parent_id,
             "root_id": new.root_id,
             "run_id": new.run_id,
             "payload": new.payload,
+            "memory_ids": new.memory_ids,
             "body": new.body,
             "reused_from": new.reused_from,
         }
         answers = yield batch(
-            _claim(writer, now, new.checkpoint_id, new.state) if root else _claim_or_keep(writer, now),
+            _claim_or_advance(writer, new, now) if root else _claim_or_keep(writer, now),
             advance,
-            _touch(writer, new.status, new.metadata, now) if root or not writer.holds else None,
-            Statement("insert_memory", many=memory),
+            _touch(writer, new.status, new.metadata, now) if new.status is not None or not writer.holds else None,
+            _memory_rows(writer, new.memory),
             Statement("insert_checkpoint", checkpoint),
-            *_write_rows(writer, new.agent_id, new.checkpoint_id, new.writes),
+            *_write_rows(writer, new.writes),
             last=True,
         )
         return _first(answers[0])
@@ -150,21 +167,27 @@ def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[in
 
 
 def put_pending_writes(
-    writer: Writer, agent_id: str, checkpoint_id: str, rows: Sequence[WriteRow], status: str | None, now: str
-) -> Operation[tuple[int | None, bool]]:
-    """Stores a task's writes; returns the version of the root row or None, and whether the checkpoint exists."""
-    place = {"session_id": writer.session_id, "agent_id": agent_id, "checkpoint_id": checkpoint_id}
+    writer: Writer, writes: Sequence[PlacedWrite], memory: Sequence[MemoryRow], status: str | None, now: str
+) -> Operation[tuple[int | None, frozenset[tuple[str, str]]]]:
+    """Stores tasks' writes; returns the version of the root row or None, and which of the checkpoints exist."""
+    places = sorted({(agent_id, checkpoint_id) for agent_id, checkpoint_id, _ in writes})
 
-    def steps() -> Steps[tuple[int | None, bool]]:
+    def steps() -> Steps[tuple[int | None, frozenset[tuple[str, str]]]]:
         touch = status is not None or not writer.holds
+        finds = [
+            Statement("find_checkpoint", {"session_id": writer.session_id, "agent_id": a, "checkpoint_id": c})
+            for a, c in places
+        ]
         answers = yield batch(
             _claim_or_keep(writer, now),
-            Statement("find_sequence", place),
-            *_write_rows(writer, agent_id, checkpoint_id, rows),
+            *finds,
+            _memory_rows(writer, memory),
+            *_write_rows(writer, writes),
             _touch(writer, status, None, now) if touch else None,
             last=True,
         )
-        return _first(answers[0]), any(agent == agent_id for agent, _ in answers[1])
+        exist = [place for place, rows in zip(places, answers[1:], strict=False) if rows]
+        return _first(answers[0]), frozenset(exist)
 
     return Operation("put_writes", Access.WRITE, steps)
 
@@ -197,38 +220,41 @@ class Stored:
     body: bytes
     seq: int
     writes: Sequence[WriteRow] = ()
-    memory: Mapping[str, tuple[str, bytes]] = field(default_factory=dict)
+    memory: Fetched = field(default_factory=dict)
 
 
 def read_checkpoint(
-    session_id: str, agent_id: str, checkpoint_id: str | None, memory_ids: Callable[[bytes], Sequence[str]]
+    session_id: str, agent_id: str, checkpoint_id: str | None, *, values: bool = True
 ) -> Operation[tuple[Head | None, Stored | None]]:
     """The root's head, and the checkpoint named (or else the latest) with its writes and memory: one snapshot."""
     place = {"session_id": session_id, "agent_id": agent_id, "checkpoint_id": checkpoint_id}
 
     def steps() -> Steps[tuple[Head | None, Stored | None]]:
-        head, found, writes = yield batch(
+        head, found, *rest = yield batch(
             Statement("read_head", {"session_id": session_id, "agent_id": ""}),
             Statement("read_checkpoint", place),
-            Statement("read_writes", place),
+            Statement("read_writes", place) if values else None,
+            Statement("read_memory", place) if values else None,
+            last=True,
         )
         stored = None
         if found:
             found_id, parent_id, body, seq = found[0]
-            memory: dict[str, tuple[str, bytes]] = {}
-            if wanted := memory_ids(body):
-                query = {"session_id": session_id, "memory_ids": to_json(sorted(set(wanted)))}
-                (rows,) = yield batch(Statement("read_memory", query), last=True)
-                memory = {memory_id: (encoding, content) for memory_id, encoding, content in rows}
-            stored = Stored(session_id, agent_id, found_id, parent_id, body, seq, as_writes(writes), memory)
+            writes, memory = rest if values else ([], [])
+            stored = Stored(session_id, agent_id, found_id, parent_id, body, seq, as_writes(writes), as_memory(memory))
         return Head(*head[0]) if head else None, stored
 
     return Operation("get_tuple", Access.READ, steps)
 
 
+def as_memory(rows: Rows) -> Fetched:
+    """Rows of (session_id, memory_id, encoding, content, children) of one session, by id."""
+    return {row[1]: (row[2], row[3], row[4]) for row in rows}
+
+
 def as_writes(rows: Rows) -> list[WriteRow]:
     """Rows of (task_path, task_id, idx, ...) in `writes_sort_key` order."""
-    made = [WriteRow(task, idx, path, channel, enc, content) for path, task, idx, channel, enc, content in rows]
+    made = [WriteRow(task, idx, path, channel, place, ids) for path, task, idx, channel, place, ids in rows]
     return sorted(made, key=lambda w: (w.task_path, w.task_id, w.idx))
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from langgraph_ledger.memory import WriteRow
-from langgraph_ledger.operations.checkpoints import Head, Stored, as_writes
+from langgraph_ledger.memory import Fetched, WriteRow
+from langgraph_ledger.operations.checkpoints import Head, Stored, as_memory, as_writes
 from langgraph_ledger.records import to_json
 from langgraph_ledger.statements import Access, Operation, Rows, Statement, Steps, batch
 
 END_OF_TIME = 2**62
 """A sequence number after every other."""
-
-MemoryIds = Callable[[bytes], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class Page:
     following: Query
 
 
-def list_page(query: Query, page: int, memory_ids: MemoryIds) -> Operation[Page]:
+def list_page(query: Query, page: int) -> Operation[Page]:
     """Up to `page` checkpoints as one snapshot, newest first."""
 
     def steps() -> Steps[Page]:
@@ -52,10 +50,10 @@ def list_page(query: Query, page: int, memory_ids: MemoryIds) -> Operation[Page]
         head = Head(*heads[0]) if heads else None
         if not rows:
             return Page(head, [], resolved)
-        wanted = {(row[0], memory_id) for row in rows for memory_id in memory_ids(row[4])}
+        keys = to_json([row[:3] for row in rows])
         writes, memory = yield batch(
-            Statement("read_page_writes", {"keys": to_json([row[:3] for row in rows])}),
-            Statement("read_page_memory", {"keys": to_json(sorted(wanted))}),
+            Statement("read_page_writes", {"keys": keys}),
+            Statement("read_page_memory", {"keys": keys}),
             last=True,
         )
         following = replace(resolved, before=min(row[5] for row in rows))
@@ -96,13 +94,14 @@ def _assemble(rows: Rows, writes: Rows, memory: Rows) -> list[Stored]:
     by_checkpoint: dict[tuple[str, ...], Rows] = {}
     for row in writes:
         by_checkpoint.setdefault(tuple(row[:3]), []).append(row[3:])
-    by_session: dict[str, dict[str, tuple[str, bytes]]] = {}
-    for session_id, memory_id, encoding, content in memory:
-        by_session.setdefault(session_id, {})[memory_id] = (encoding, content)
+    by_session: dict[str, Rows] = {}
+    for row in memory:
+        by_session.setdefault(row[0], []).append(row)
+    shared = {session_id: as_memory(rows) for session_id, rows in by_session.items()}
     found = []
     for session_id, agent_id, checkpoint_id, parent_id, body, seq in rows:
         own = as_writes(by_checkpoint.get((session_id, agent_id, checkpoint_id), []))
-        remembered = by_session.get(session_id, {})
+        remembered = shared.get(session_id, {})
         found.append(Stored(session_id, agent_id, checkpoint_id, parent_id, body, seq, own, remembered))
     return found
 
@@ -115,7 +114,7 @@ class Ancestor:
     parent_id: str | None
     body: bytes
     writes: Sequence[WriteRow]
-    memory: Mapping[str, tuple[str, bytes]]
+    memory: Fetched
 
 
 def ancestors_page(
@@ -124,7 +123,6 @@ def ancestors_page(
     checkpoint_id: str,
     channels: Sequence[str],
     page: int,
-    memory_ids: MemoryIds,
 ) -> Operation[list[Ancestor]]:
     """Up to `page` checkpoints from `checkpoint_id` up its parent chain, as one snapshot."""
     place = {"session_id": session_id, "agent_id": agent_id}
@@ -133,14 +131,14 @@ def ancestors_page(
         (chain,) = yield batch(Statement("read_ancestors", {**place, "checkpoint_id": checkpoint_id, "page": page}))
         if not chain:
             return []
-        wanted = sorted({memory_id for row in chain for memory_id in memory_ids(row[2])})
         ids = to_json([row[0] for row in chain])
+        keys = to_json([(session_id, agent_id, row[0]) for row in chain])
         writes, memory = yield batch(
             Statement("read_channel_writes", {**place, "checkpoint_ids": ids, "channels": to_json(list(channels))}),
-            Statement("read_memory", {"session_id": session_id, "memory_ids": to_json(wanted)}),
+            Statement("read_page_memory", {"keys": keys}),
             last=True,
         )
-        found = {memory_id: (encoding, content) for memory_id, encoding, content in memory}
+        found = as_memory(memory)
         grouped: dict[str, Rows] = {}
         for row in writes:
             grouped.setdefault(row[0], []).append(row[1:])

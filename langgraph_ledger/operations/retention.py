@@ -22,9 +22,8 @@ _TABLES = ("working", "writes", "memory", "log")
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What retention has to know of a checkpoint's body: its memory, delta channels without a value, and with one."""
+    """What retention has to know of a checkpoint's body: delta channels without a value, and channels with one."""
 
-    memory_ids: Sequence[str]
     open_deltas: frozenset[str]
     valued: frozenset[str]
 
@@ -70,9 +69,7 @@ class _Row:
     seq: int
 
 
-def delete_runs(
-    session_id: str, run_ids: frozenset[str], token: str, now: str, summarise: Summarise
-) -> Operation[None]:
+def delete_runs(session_id: str, run_ids: frozenset[str], token: str, now: str) -> Operation[None]:
     """Deletes the checkpoints of these runs in one session; the latest that is left becomes the head."""
 
     def steps() -> Steps[None]:
@@ -87,7 +84,7 @@ def delete_runs(
                 new_id = row.checkpoint_id if row else None
                 place = {"session_id": session_id, "agent_id": agent_id, "checkpoint_id": new_id}
                 moves.append(Statement("move_head", {**place, "now": now}))
-        yield _deletions(session_id, rows, kept, summarise, tuple(moves))
+        yield _deletions(session_id, rows, kept, tuple(moves))
 
     return Operation("delete_for_runs", Access.WRITE, steps)
 
@@ -101,7 +98,7 @@ def prune_session(session_id: str, summarise: Summarise) -> Operation[None]:
         keep = _needed(rows, heads, summarise)
         kept = [row for row in rows if (row.agent_id, row.checkpoint_id) in keep]
         if len(kept) < len(rows):
-            yield _deletions(session_id, rows, kept, summarise)
+            yield _deletions(session_id, rows, kept)
 
     return Operation("prune", Access.WRITE, steps)
 
@@ -128,21 +125,18 @@ def _needed(rows: Sequence[_Row], heads: dict[str, str | None], summarise: Summa
     return needed
 
 
-def _deletions(
-    session_id: str, rows: Sequence[_Row], kept: Sequence[_Row], summarise: Summarise, more: tuple[Statement, ...] = ()
-) -> Any:
+def _deletions(session_id: str, rows: Sequence[_Row], kept: Sequence[_Row], more: tuple[Statement, ...] = ()) -> Any:
     staying = {(row.agent_id, row.checkpoint_id) for row in kept}
     gone = [
         {"session_id": session_id, "agent_id": row.agent_id, "checkpoint_id": row.checkpoint_id}
         for row in rows
         if (row.agent_id, row.checkpoint_id) not in staying
     ]
-    live = sorted({memory_id for row in kept for memory_id in summarise(row.body).memory_ids})
     return batch(
         *more,
         Statement("delete_checkpoint_writes", many=gone),
         Statement("delete_checkpoint", many=gone),
-        Statement("delete_unused_memory", {"session_id": session_id, "memory_ids": to_json(live)}),
+        Statement("delete_unused_memory", {"session_id": session_id}),
         last=True,
     )
 

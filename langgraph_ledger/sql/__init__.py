@@ -1,9 +1,9 @@
 """The SQL of both databases: named queries and numbered migrations, read from the files beside this module.
 
-A query file is a list of `-- name: ...` headings, each followed by one statement. Parameters are written
-`:name` everywhere. `{schema}` stands for the qualifier of our tables ("" or `"name".`), and `{guard}` for the
-condition that the writer of this transaction still holds the session's root row. Both dialects have the same
-names with the same parameters; a test compares them.
+A query file is a list of `-- name: ...` headings, each followed by one statement. Parameters are written `:name`
+everywhere. `{schema}` stands for the qualifier of our tables ("" or `"name".`), `{guard}` for the condition that the
+writer of this transaction still holds the session's root row, and other braces for a `-- fragment: ...`. Both
+dialects have the same names with the same parameters; a test compares them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from langgraph_ledger.statements import Migration
 
 DialectName = Literal["sqlite", "postgres"]
 
-_HEADING = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_HEADING = re.compile(r"^-- ((?:name|fragment): \w+)\n", re.MULTILINE)
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)\b")
+_ARRAY = re.compile(r"(?<![:\w]):([a-z_]+)::[a-z]+\[\]")
 _GUARD = (
     "EXISTS (SELECT 1 FROM {schema}agent_state_ledger g"
     " WHERE g.session_id = :session_id AND g.agent_id = '' AND g.writer = :writer)"
@@ -34,6 +35,8 @@ class Dialect:
     name: DialectName
     texts: dict[str, str]
     parameters: dict[str, frozenset[str]]
+    arrays: dict[str, frozenset[str]]
+    """Parameters that take a column of values, so that one statement stores many rows."""
     migrations: tuple[Migration, ...]
 
 
@@ -42,7 +45,9 @@ def load(name: DialectName, schema: str | None = None) -> Dialect:
     """The SQL of a dialect, its tables qualified by `schema` if one is given."""
     folder = resources.files(__package__) / name
     qualifier = '"' + schema.replace('"', '""') + '".' if schema else ""
-    raw = dict(_queries((folder / "queries.sql").read_text("utf-8")))
+    queries = dict(_queries((folder / "queries.sql").read_text("utf-8")))
+    raw = {k.removeprefix("name: "): v for k, v in queries.items() if k.startswith("name: ")}
+    fragments = {k.removeprefix("fragment: "): v for k, v in queries.items() if k.startswith("fragment: ")}
     migrations = []
     for file in sorted((folder / "migrations").iterdir(), key=lambda f: f.name):
         number, _, title = file.name.removesuffix(".sql").partition("_")
@@ -50,13 +55,23 @@ def load(name: DialectName, schema: str | None = None) -> Dialect:
         raw.update(statements)
         migrations.append(Migration(int(number), title, tuple(statements)))
     create = f"CREATE SCHEMA IF NOT EXISTS {qualifier.removesuffix('.')}" if schema else "SELECT 1"
-    filled = {
-        k: v.replace("{guard}", _GUARD).replace("{schema}", qualifier).replace("{create_schema}", create)
-        for k, v in raw.items()
-    }
+    shared = {**fragments, "guard": _GUARD}
+    filled = {name: _fill(text, shared) for name, text in raw.items()}
     parameters = {k: frozenset(_PARAMETER.findall(v)) for k, v in filled.items()}
-    texts = filled if name == "sqlite" else {k: _for_psycopg(v) for k, v in filled.items()}
-    return Dialect(name, texts, parameters, tuple(migrations))
+    arrays = {k: frozenset(_ARRAY.findall(v)) for k, v in filled.items()}
+    names = {"schema": qualifier, "create_schema": create, "schema_literal": qualifier.replace("'", "''")}
+    if name == "postgres":  # the names come last: they may hold what looks like a parameter
+        filled = {k: _for_psycopg(v) for k, v in filled.items()}
+        names = {k: v.replace("%", "%%") for k, v in names.items()}
+    texts = {k: _fill(v, names) for k, v in filled.items()}
+    return Dialect(name, texts, parameters, arrays, tuple(migrations))
+
+
+def _fill(text: str, replacements: dict[str, str]) -> str:
+    for _ in range(3):  # fragments stand within fragments
+        for name, replacement in replacements.items():
+            text = text.replace("{" + name + "}", replacement)
+    return text
 
 
 def _queries(text: str) -> list[tuple[str, str]]:

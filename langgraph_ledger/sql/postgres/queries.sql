@@ -1,5 +1,24 @@
 -- The ledger's queries, Postgres. Lock order everywhere: root row, namespace row, session, log.
 
+-- fragment: walk
+-- an id whose first bit is clear is an index: its row refers to further rows
+needed (session_id, memory_id) AS (
+    SELECT r.session_id, substr(r.ids, g.i * 16 + 1, 16)
+    FROM roots r CROSS JOIN LATERAL generate_series(0, length(r.ids) / 16 - 1) g (i)
+    UNION
+    SELECT n.session_id, substr(m.children, g.i * 16 + 1, 16)
+    FROM needed n
+        JOIN {schema}agent_memory m ON m.session_id = n.session_id AND m.memory_id = n.memory_id
+        CROSS JOIN LATERAL generate_series(0, length(m.children) / 16 - 1) g (i)
+    WHERE n.memory_id < '\x80'::bytea
+);
+
+-- fragment: memory
+{walk}
+SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children
+FROM needed n CROSS JOIN {schema}agent_memory m
+WHERE m.session_id = n.session_id AND m.memory_id = n.memory_id;
+
 -- name: begin_read
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
@@ -19,7 +38,7 @@ SELECT pg_advisory_xact_lock(7236219463881046093);
 {create_schema};
 
 -- name: find_migrations
-SELECT to_regclass('{schema}ledger_migrations')::text WHERE to_regclass('{schema}ledger_migrations') IS NOT NULL;
+SELECT to_regclass('{schema_literal}ledger_migrations')::text WHERE to_regclass('{schema_literal}ledger_migrations') IS NOT NULL;
 
 -- name: create_migrations
 CREATE TABLE IF NOT EXISTS {schema}ledger_migrations (
@@ -54,6 +73,12 @@ WHERE l.writer = :writer
         AND (:parent_id::text IS NULL OR l.checkpoint_id = :parent_id))
 RETURNING l.version;
 
+-- name: advance_root
+UPDATE {schema}agent_state_ledger SET
+    checkpoint_id = :checkpoint_id, version = version + 1, state = :state::jsonb, updated_at = :now::timestamptz
+WHERE session_id = :session_id AND agent_id = '' AND writer = :writer
+RETURNING version;
+
 -- name: keep
 SELECT version FROM {schema}agent_state_ledger
 WHERE session_id = :session_id AND agent_id = '' AND writer = :writer
@@ -72,16 +97,17 @@ ON CONFLICT (session_id, agent_id) DO UPDATE SET
     updated_at = excluded.updated_at;
 
 -- name: insert_memory
-INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content)
-SELECT :session_id, :memory_id, :encoding, :content::bytea
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content, children)
+SELECT :session_id, u.*
+FROM unnest(:memory_id::bytea[], :encoding::text[], :content::bytea[], :children::bytea[]) u
 WHERE {guard}
 ON CONFLICT (session_id, memory_id) DO NOTHING;
 
 -- name: insert_checkpoint
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, body, created_at)
-SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload::jsonb,
+     run_id, payload, memory_ids, body, created_at)
+SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload::jsonb, :memory_ids::bytea,
     -- what is taken over from a parent is only safe while the parent exists; a NULL body breaks the CHECK
     CASE WHEN :reused_from::text IS NULL OR EXISTS (
         SELECT 1 FROM {schema}checkpoint_log p
@@ -97,25 +123,31 @@ VALUES (:session_id, :agent_id, :checkpoint_type, :checkpoint_id, :parent_id, :r
 
 -- name: insert_write
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, encoding, content)
-SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx::integer, :task_path, :channel, :encoding, :content::bytea
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+SELECT :session_id, u.*
+FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
+    :channel::text[], :place::bytea[], :memory_ids::bytea[])
+    u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
 WHERE {guard} AND EXISTS (
     SELECT 1 FROM {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
+    WHERE c.session_id = :session_id AND c.agent_id = u.agent_id AND c.checkpoint_id = u.checkpoint_id
         AND c.checkpoint_type = 'checkpoint')
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO NOTHING;
 
 -- name: replace_write
-INSERT INTO {schema}pending_writes AS p
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, encoding, content)
-SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx::integer, :task_path, :channel, :encoding, :content::bytea
+INSERT INTO {schema}pending_writes
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+SELECT :session_id, u.*
+FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
+    :channel::text[], :place::bytea[], :memory_ids::bytea[])
+    u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
 WHERE {guard} AND EXISTS (
     SELECT 1 FROM {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
+    WHERE c.session_id = :session_id AND c.agent_id = u.agent_id AND c.checkpoint_id = u.checkpoint_id
         AND c.checkpoint_type = 'checkpoint')
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     task_path = excluded.task_path, channel = excluded.channel,
-    encoding = excluded.encoding, content = excluded.content;
+    place = excluded.place, memory_ids = excluded.memory_ids;
 
 -- name: touch_session
 INSERT INTO {schema}sessions AS s (session_id, status, metadata, started_at, last_active_at)
@@ -140,7 +172,7 @@ WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_typ
         WHERE n.session_id = :session_id AND n.agent_id = :agent_id));
 
 -- name: read_writes
-SELECT p.task_path, p.task_id, p.idx, p.channel, p.encoding, p.content
+SELECT p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM {schema}pending_writes p
 WHERE p.session_id = :session_id AND p.agent_id = :agent_id
     AND p.checkpoint_id = COALESCE(:checkpoint_id::text, (
@@ -149,23 +181,47 @@ WHERE p.session_id = :session_id AND p.agent_id = :agent_id
 ORDER BY p.task_path, p.task_id, p.idx;
 
 -- name: read_memory
-SELECT m.memory_id, m.encoding, m.content
-FROM jsonb_array_elements_text(:memory_ids::jsonb) j (value) JOIN {schema}agent_memory m
-    ON m.session_id = :session_id AND m.memory_id = j.value;
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_type = 'checkpoint'
+        AND c.checkpoint_id = COALESCE(:checkpoint_id::text, (
+            SELECT n.checkpoint_id FROM {schema}agent_state_ledger n
+            WHERE n.session_id = :session_id AND n.agent_id = :agent_id))
+    UNION ALL
+    SELECT p.session_id, p.memory_ids FROM {schema}pending_writes p
+    WHERE p.session_id = :session_id AND p.agent_id = :agent_id
+        AND p.checkpoint_id = COALESCE(:checkpoint_id::text, (
+            SELECT n.checkpoint_id FROM {schema}agent_state_ledger n
+            WHERE n.session_id = :session_id AND n.agent_id = :agent_id))
+),
+{memory};
 
 -- name: read_page_memory
-SELECT m.session_id, m.memory_id, m.encoding, m.content
-FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}agent_memory m
-    ON m.session_id = j.value ->> 0 AND m.memory_id = j.value ->> 1;
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids
+    FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}checkpoint_log c
+        ON c.session_id = j.value ->> 0 AND c.agent_id = j.value ->> 1 AND c.checkpoint_id = j.value ->> 2
+    WHERE c.checkpoint_type = 'checkpoint'
+    UNION ALL
+    SELECT p.session_id, p.memory_ids
+    FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}pending_writes p
+        ON p.session_id = j.value ->> 0 AND p.agent_id = j.value ->> 1 AND p.checkpoint_id = j.value ->> 2
+),
+{memory};
 
 -- name: read_page_writes
-SELECT p.session_id, p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.encoding, p.content
+SELECT p.session_id, p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}pending_writes p
     ON p.session_id = j.value ->> 0 AND p.agent_id = j.value ->> 1 AND p.checkpoint_id = j.value ->> 2;
 
 -- name: find_sequence
 SELECT c.agent_id, c.seq FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND c.agent_id IN ('', :agent_id) AND c.checkpoint_id = :checkpoint_id
+    AND c.checkpoint_type = 'checkpoint';
+
+-- name: find_checkpoint
+SELECT c.seq FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
     AND c.checkpoint_type = 'checkpoint';
 
 -- name: list_one
@@ -240,7 +296,7 @@ WITH RECURSIVE chain (depth, checkpoint_id, parent_checkpoint_id) AS (
 SELECT chain.checkpoint_id FROM chain ORDER BY chain.depth;
 
 -- name: read_channel_writes
-SELECT p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.encoding, p.content
+SELECT p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM jsonb_array_elements_text(:checkpoint_ids::jsonb) j (value) CROSS JOIN {schema}pending_writes p
 WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.checkpoint_id = j.value
     AND p.channel IN (SELECT jsonb_array_elements_text(:channels::jsonb));
@@ -326,8 +382,14 @@ UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NU
 WHERE session_id = :session_id AND agent_id = :agent_id;
 
 -- name: delete_unused_memory
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c WHERE c.session_id = :session_id
+    UNION ALL
+    SELECT p.session_id, p.memory_ids FROM {schema}pending_writes p WHERE p.session_id = :session_id
+),
+{walk}
 DELETE FROM {schema}agent_memory
-WHERE session_id = :session_id AND memory_id NOT IN (SELECT jsonb_array_elements_text(:memory_ids::jsonb));
+WHERE session_id = :session_id AND memory_id NOT IN (SELECT memory_id FROM needed);
 
 -- name: copy_ledger
 INSERT INTO {schema}agent_state_ledger AS l
@@ -347,17 +409,17 @@ SELECT :target_id, s.status, s.metadata, :now::timestamptz, :now::timestamptz FR
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, body, created_at)
+     run_id, payload, memory_ids, body, created_at)
 SELECT :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
-    c.run_id, c.payload, c.body, c.created_at
+    c.run_id, c.payload, c.memory_ids, c.body, c.created_at
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
 
 -- name: copy_memory
-INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content)
-SELECT :target_id, m.memory_id, m.encoding, m.content FROM {schema}agent_memory m WHERE m.session_id = :session_id;
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content, children)
+SELECT :target_id, m.memory_id, m.encoding, m.content, m.children FROM {schema}agent_memory m WHERE m.session_id = :session_id;
 
 -- name: copy_writes
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, encoding, content)
-SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.encoding, p.content
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.place, p.memory_ids
 FROM {schema}pending_writes p WHERE p.session_id = :session_id;

@@ -1,5 +1,33 @@
 -- The ledger's queries, SQLite. Lock order everywhere: root row, namespace row, session, log.
 
+-- fragment: walk
+positions (i) AS (
+    SELECT 0 UNION ALL
+    SELECT p.i + 1 FROM positions p
+    WHERE p.i < MAX(256, (SELECT COALESCE(MAX(length(r.ids)), 0) / 16 FROM roots r))
+),
+-- an id whose first bit is clear is an index: its row refers to further rows
+trees (session_id, ids) AS (
+    SELECT r.session_id, r.ids FROM roots r WHERE length(r.ids) > 0
+    UNION
+    SELECT t.session_id, m.children
+    FROM trees t
+        CROSS JOIN positions p ON p.i * 16 < length(t.ids) AND substr(t.ids, p.i * 16 + 1, 1) < x'80'
+        CROSS JOIN {schema}agent_memory m
+            ON m.session_id = t.session_id AND m.memory_id = substr(t.ids, p.i * 16 + 1, 16)
+    WHERE m.children IS NOT NULL
+),
+needed (session_id, memory_id) AS (
+    SELECT DISTINCT t.session_id, substr(t.ids, p.i * 16 + 1, 16)
+    FROM trees t CROSS JOIN positions p ON p.i * 16 < length(t.ids)
+);
+
+-- fragment: memory
+{walk}
+SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children
+FROM needed n CROSS JOIN {schema}agent_memory m
+WHERE m.session_id = n.session_id AND m.memory_id = n.memory_id;
+
 -- name: begin_read
 BEGIN DEFERRED;
 
@@ -53,6 +81,12 @@ WHERE l.writer = :writer
     OR (:read_version IS NULL AND l.deleted_at IS NULL AND (:parent_id IS NULL OR l.checkpoint_id = :parent_id))
 RETURNING version;
 
+-- name: advance_root
+UPDATE {schema}agent_state_ledger SET
+    checkpoint_id = :checkpoint_id, version = version + 1, state = :state, updated_at = :now
+WHERE session_id = :session_id AND agent_id = '' AND writer = :writer
+RETURNING version;
+
 -- name: keep
 SELECT version FROM {schema}agent_state_ledger
 WHERE session_id = :session_id AND agent_id = '' AND writer = :writer;
@@ -70,16 +104,16 @@ ON CONFLICT (session_id, agent_id) DO UPDATE SET
     updated_at = excluded.updated_at;
 
 -- name: insert_memory
-INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content)
-SELECT :session_id, :memory_id, :encoding, :content
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content, children)
+SELECT :session_id, :memory_id, :encoding, :content, :children
 WHERE {guard}
 ON CONFLICT (session_id, memory_id) DO NOTHING;
 
 -- name: insert_checkpoint
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, body, created_at)
-SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload,
+     run_id, payload, memory_ids, body, created_at)
+SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload, :memory_ids,
     -- what is taken over from a parent is only safe while the parent exists; a NULL body breaks the CHECK
     CASE WHEN :reused_from IS NULL OR EXISTS (
         SELECT 1 FROM {schema}checkpoint_log p
@@ -95,8 +129,8 @@ VALUES (:session_id, :agent_id, :checkpoint_type, :checkpoint_id, :parent_id, :r
 
 -- name: insert_write
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, encoding, content)
-SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx, :task_path, :channel, :encoding, :content
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx, :task_path, :channel, :place, :memory_ids
 WHERE {guard} AND EXISTS (
     SELECT 1 FROM {schema}checkpoint_log c
     WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
@@ -104,16 +138,16 @@ WHERE {guard} AND EXISTS (
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO NOTHING;
 
 -- name: replace_write
-INSERT INTO {schema}pending_writes AS p
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, encoding, content)
-SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx, :task_path, :channel, :encoding, :content
+INSERT INTO {schema}pending_writes
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx, :task_path, :channel, :place, :memory_ids
 WHERE {guard} AND EXISTS (
     SELECT 1 FROM {schema}checkpoint_log c
     WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
         AND c.checkpoint_type = 'checkpoint')
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     task_path = excluded.task_path, channel = excluded.channel,
-    encoding = excluded.encoding, content = excluded.content;
+    place = excluded.place, memory_ids = excluded.memory_ids;
 
 -- name: touch_session
 INSERT INTO {schema}sessions AS s (session_id, status, metadata, started_at, last_active_at)
@@ -138,7 +172,7 @@ WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_typ
         WHERE n.session_id = :session_id AND n.agent_id = :agent_id));
 
 -- name: read_writes
-SELECT p.task_path, p.task_id, p.idx, p.channel, p.encoding, p.content
+SELECT p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM {schema}pending_writes p
 WHERE p.session_id = :session_id AND p.agent_id = :agent_id
     AND p.checkpoint_id = COALESCE(:checkpoint_id, (
@@ -147,17 +181,37 @@ WHERE p.session_id = :session_id AND p.agent_id = :agent_id
 ORDER BY p.task_path, p.task_id, p.idx;
 
 -- name: read_memory
-SELECT m.memory_id, m.encoding, m.content
-FROM json_each(:memory_ids) j CROSS JOIN {schema}agent_memory m
-WHERE m.session_id = :session_id AND m.memory_id = j.value;
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_type = 'checkpoint'
+        AND c.checkpoint_id = COALESCE(:checkpoint_id, (
+            SELECT n.checkpoint_id FROM {schema}agent_state_ledger n
+            WHERE n.session_id = :session_id AND n.agent_id = :agent_id))
+    UNION ALL
+    SELECT p.session_id, p.memory_ids FROM {schema}pending_writes p
+    WHERE p.session_id = :session_id AND p.agent_id = :agent_id
+        AND p.checkpoint_id = COALESCE(:checkpoint_id, (
+            SELECT n.checkpoint_id FROM {schema}agent_state_ledger n
+            WHERE n.session_id = :session_id AND n.agent_id = :agent_id))
+),
+{memory};
 
 -- name: read_page_memory
-SELECT m.session_id, m.memory_id, m.encoding, m.content
-FROM json_each(:keys) j CROSS JOIN {schema}agent_memory m
-WHERE m.session_id = json_extract(j.value, '$[0]') AND m.memory_id = json_extract(j.value, '$[1]');
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids
+    FROM json_each(:keys) j CROSS JOIN {schema}checkpoint_log c
+    WHERE c.session_id = json_extract(j.value, '$[0]') AND c.agent_id = json_extract(j.value, '$[1]')
+        AND c.checkpoint_id = json_extract(j.value, '$[2]') AND c.checkpoint_type = 'checkpoint'
+    UNION ALL
+    SELECT p.session_id, p.memory_ids
+    FROM json_each(:keys) j CROSS JOIN {schema}pending_writes p
+    WHERE p.session_id = json_extract(j.value, '$[0]') AND p.agent_id = json_extract(j.value, '$[1]')
+        AND p.checkpoint_id = json_extract(j.value, '$[2]')
+),
+{memory};
 
 -- name: read_page_writes
-SELECT p.session_id, p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.encoding, p.content
+SELECT p.session_id, p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM json_each(:keys) j CROSS JOIN {schema}pending_writes p
 WHERE p.session_id = json_extract(j.value, '$[0]') AND p.agent_id = json_extract(j.value, '$[1]')
     AND p.checkpoint_id = json_extract(j.value, '$[2]');
@@ -165,6 +219,11 @@ WHERE p.session_id = json_extract(j.value, '$[0]') AND p.agent_id = json_extract
 -- name: find_sequence
 SELECT c.agent_id, c.seq FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND c.agent_id IN ('', :agent_id) AND c.checkpoint_id = :checkpoint_id
+    AND c.checkpoint_type = 'checkpoint';
+
+-- name: find_checkpoint
+SELECT c.seq FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
     AND c.checkpoint_type = 'checkpoint';
 
 -- name: list_one
@@ -243,7 +302,7 @@ WITH RECURSIVE chain (depth, checkpoint_id, parent_checkpoint_id) AS (
 SELECT chain.checkpoint_id FROM chain ORDER BY chain.depth;
 
 -- name: read_channel_writes
-SELECT p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.encoding, p.content
+SELECT p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM json_each(:checkpoint_ids) j CROSS JOIN {schema}pending_writes p
 WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.checkpoint_id = j.value
     AND p.channel IN (SELECT value FROM json_each(:channels));
@@ -328,8 +387,14 @@ UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NU
 WHERE session_id = :session_id AND agent_id = :agent_id;
 
 -- name: delete_unused_memory
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c WHERE c.session_id = :session_id
+    UNION ALL
+    SELECT p.session_id, p.memory_ids FROM {schema}pending_writes p WHERE p.session_id = :session_id
+),
+{walk}
 DELETE FROM {schema}agent_memory
-WHERE session_id = :session_id AND memory_id NOT IN (SELECT value FROM json_each(:memory_ids));
+WHERE session_id = :session_id AND memory_id NOT IN (SELECT memory_id FROM needed);
 
 -- name: copy_ledger
 INSERT INTO {schema}agent_state_ledger AS l
@@ -349,17 +414,17 @@ SELECT :target_id, s.status, s.metadata, :now, :now FROM {schema}sessions s WHER
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, body, created_at)
+     run_id, payload, memory_ids, body, created_at)
 SELECT :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
-    c.run_id, c.payload, c.body, c.created_at
+    c.run_id, c.payload, c.memory_ids, c.body, c.created_at
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
 
 -- name: copy_memory
-INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content)
-SELECT :target_id, m.memory_id, m.encoding, m.content FROM {schema}agent_memory m WHERE m.session_id = :session_id;
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content, children)
+SELECT :target_id, m.memory_id, m.encoding, m.content, m.children FROM {schema}agent_memory m WHERE m.session_id = :session_id;
 
 -- name: copy_writes
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, encoding, content)
-SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.encoding, p.content
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.place, p.memory_ids
 FROM {schema}pending_writes p WHERE p.session_id = :session_id;

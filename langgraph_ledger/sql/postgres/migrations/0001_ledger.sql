@@ -32,6 +32,7 @@ CREATE TABLE {schema}checkpoint_log (
     run_id               TEXT COLLATE "C",
     task_id              TEXT COLLATE "C",
     payload              JSONB NOT NULL DEFAULT '{}',
+    memory_ids           BYTEA,
     body                 BYTEA,
     created_at           TIMESTAMPTZ NOT NULL,
     CHECK (checkpoint_type <> 'checkpoint' OR body IS NOT NULL),
@@ -48,8 +49,9 @@ CREATE INDEX checkpoint_log_run ON {schema}checkpoint_log (run_id) WHERE run_id 
 
 CREATE TABLE {schema}agent_memory (
     session_id TEXT COLLATE "C" NOT NULL,
-    memory_id  TEXT COLLATE "C" NOT NULL,
+    memory_id  BYTEA NOT NULL,
     encoding   TEXT  NOT NULL,
+    children   BYTEA,
     content    BYTEA NOT NULL,
     PRIMARY KEY (session_id, memory_id)
 );
@@ -62,8 +64,8 @@ CREATE TABLE {schema}pending_writes (
     idx           INTEGER NOT NULL,
     task_path     TEXT COLLATE "C" NOT NULL,
     channel       TEXT  NOT NULL,
-    encoding      TEXT  NOT NULL,
-    content       BYTEA NOT NULL,
+    memory_ids    BYTEA,
+    place         BYTEA NOT NULL,
     PRIMARY KEY (session_id, agent_id, checkpoint_id, task_id, idx)
 );
 
@@ -81,7 +83,9 @@ ALTER TABLE {schema}checkpoint_log ALTER COLUMN body SET STORAGE EXTERNAL;
 
 ALTER TABLE {schema}agent_memory ALTER COLUMN content SET STORAGE EXTERNAL;
 
-ALTER TABLE {schema}pending_writes ALTER COLUMN content SET STORAGE EXTERNAL;
+ALTER TABLE {schema}agent_memory ALTER COLUMN children SET STORAGE EXTERNAL;
+
+ALTER TABLE {schema}pending_writes ALTER COLUMN place SET STORAGE EXTERNAL;
 
 ALTER TABLE {schema}working_context ALTER COLUMN content SET STORAGE EXTERNAL;
 

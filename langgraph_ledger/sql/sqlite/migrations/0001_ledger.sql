@@ -32,6 +32,7 @@ CREATE TABLE checkpoint_log (
     run_id               TEXT,
     task_id              TEXT,
     payload              TEXT    NOT NULL DEFAULT '{}',
+    memory_ids           BLOB,
     body                 BLOB,
     created_at           TEXT    NOT NULL,
     CHECK (checkpoint_type <> 'checkpoint' OR body IS NOT NULL)
@@ -47,10 +48,12 @@ CREATE INDEX checkpoint_log_rejected ON checkpoint_log (session_id, seq)
 
 CREATE INDEX checkpoint_log_run ON checkpoint_log (run_id) WHERE run_id IS NOT NULL;
 
+-- children before content: a column behind a large one is only reached through its overflow pages
 CREATE TABLE agent_memory (
     session_id TEXT NOT NULL,
-    memory_id  TEXT NOT NULL,
+    memory_id  BLOB NOT NULL,
     encoding   TEXT NOT NULL,
+    children   BLOB,
     content    BLOB NOT NULL,
     PRIMARY KEY (session_id, memory_id)
 );
@@ -63,8 +66,8 @@ CREATE TABLE pending_writes (
     idx           INTEGER NOT NULL,
     task_path     TEXT    NOT NULL,
     channel       TEXT    NOT NULL,
-    encoding      TEXT    NOT NULL,
-    content       BLOB    NOT NULL,
+    memory_ids    BLOB,
+    place         BLOB NOT NULL,
     PRIMARY KEY (session_id, agent_id, checkpoint_id, task_id, idx)
 );
 

@@ -1,0 +1,58 @@
+"""How bytes are packed: a codec tag behind the encoding says what to undo. Adding a codec means adding it here."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+import lz4.block
+
+from langgraph_ledger.errors import InvalidInput
+
+Compression = Literal["lz4", "zstd", "none"]
+
+COMPRESS_BYTES = 192
+"""Bytes below this size are left alone: packing saves too little to pay for itself."""
+ENOUGH = 0.95
+"""What is packed must not be larger than this part of the plain bytes, or it is kept plain."""
+
+_zstd: dict[str, Any] = {}
+
+
+def check(compression: str) -> Compression:
+    """`compression` if it can be used here."""
+    if compression not in ("lz4", "zstd", "none"):
+        raise InvalidInput(f"compression={compression!r}: expected 'lz4', 'zstd' or 'none'")
+    if compression == "zstd":
+        _zstandard()
+    return cast("Compression", compression)
+
+
+def compress(encoding: str, data: bytes, compression: Compression = "lz4") -> tuple[str, bytes]:
+    """The bytes as they are stored, packed where it helps, and the encoding with the codec's tag."""
+    if len(data) < COMPRESS_BYTES or compression == "none":
+        return encoding, data
+    packed = lz4.block.compress(data) if compression == "lz4" else _zstandard()["pack"](data)
+    return (f"{encoding}+{compression}", packed) if len(packed) < len(data) * ENOUGH else (encoding, data)
+
+
+def expand(encoding: str, data: bytes) -> tuple[str, bytes]:
+    """What `compress` was given."""
+    plain, _, codec = encoding.rpartition("+")
+    if codec == "lz4":
+        return plain, lz4.block.decompress(data)
+    if codec == "zstd":
+        return plain, _zstandard()["unpack"](data)
+    return encoding, data
+
+
+def _zstandard() -> dict[str, Any]:
+    if not _zstd:
+        try:
+            import zstandard
+        except ImportError as error:
+            raise InvalidInput(
+                "compression='zstd' needs the extra: pip install 'langgraph-checkpoint-ledger[zstd]'"
+            ) from error
+        _zstd["pack"] = lambda data: zstandard.ZstdCompressor(level=1).compress(data)
+        _zstd["unpack"] = lambda data: zstandard.ZstdDecompressor().decompress(data)
+    return _zstd

@@ -1,0 +1,157 @@
+"""A checkpoint on its way into rows: what of it is new, what is shown of it, and what it says of the session."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
+
+from langgraph_ledger import ids
+from langgraph_ledger.ledger import Known, Ledger, Placed
+from langgraph_ledger.memory import Body, Chunker, WriteRow, dump, pack_body
+from langgraph_ledger.operations.checkpoints import NewCheckpoint
+from langgraph_ledger.records import describe, to_json
+
+SECRET = re.compile(r"secret|token|passw|api_?key|credential|authorization|private_?key|cookie", re.IGNORECASE)
+"""Keys of `configurable` that are not copied to metadata."""
+
+ERROR_SOURCE_NODE = "__error_source_node__"
+START = "__start__"
+
+
+class Encoder:
+    """One put: the checkpoint's rows, and what to remember of it once they are stored."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        serde: SerializerProtocol,
+        config: Mapping[str, Any],
+        session_id: str,
+        agent_id: str,
+        checkpoint: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        new_versions: Mapping[str, Any],
+    ) -> None:
+        self.ledger, self.serde = ledger, serde
+        self.session_id, self.agent_id = session_id, agent_id
+        self.conf = ids.configurable(config)
+        self.parent_id = ids.checkpoint_of(self.conf)
+        self.checkpoint, self.new_versions = checkpoint, new_versions
+        self.metadata = merged_metadata(config, metadata)
+        self.added = {k: v for k, v in self.metadata.items() if k not in metadata}
+        self.open = not isinstance(serde, EncryptedSerializer)
+        self.channels: dict[str, Placed] = {}
+
+    @property
+    def known(self) -> Known:
+        return Known(self.channels)
+
+    def _where(self, channel: str | None = None) -> str:
+        place = f"thread {self.session_id!r}, namespace {self.agent_id!r}, checkpoint {self.checkpoint.get('id')}"
+        return place if channel is None else f"{place}, channel {channel!r}"
+
+    def encode(self, *, reuse: bool = True) -> NewCheckpoint:
+        """The checkpoint's rows; with `reuse`, less what is stored with its parent."""
+        parent = self.ledger.known(self.session_id, self.agent_id, self.parent_id) if reuse else Known({})
+        chunker = Chunker(self.serde, parent.ids, self.ledger.compression)
+        values = self.checkpoint.get("channel_values") or {}
+        for channel in values:
+            ids.clean(channel, "channel")
+        self.channels = {channel: self._placed(channel, value, parent, chunker) for channel, value in values.items()}
+        body = self._body()
+        return NewCheckpoint(
+            agent_id=self.agent_id,
+            checkpoint_id=str(self.checkpoint["id"]),
+            parent_id=_text(self.parent_id),
+            root_id=_text((self.conf.get("checkpoint_map") or {}).get("")) if self.agent_id else None,
+            run_id=self._run_id(),
+            payload=self._shown(self.metadata),
+            body=pack_body(body, self.ledger.compression),
+            memory_ids=body.memory_ids,
+            state=self._shown({c: v for c, v in values.items() if not c.startswith(("__", "branch:", "join:"))}),
+            reused_from=_text(self.parent_id) if self._leans_on_parent(chunker) else None,
+            memory=list(chunker.rows.values()),
+            writes=(),
+            status=None,
+            metadata=self._shown(self.added) if self.added else None,
+        )
+
+    def _placed(self, channel: str, value: Any, parent: Known, chunker: Chunker) -> Placed:
+        version = (self.checkpoint.get("channel_versions") or {}).get(channel)
+        before = parent.channels.get(channel)
+        unchanged = channel not in self.new_versions and version is not None
+        if before is not None and unchanged and before.version == version:
+            return before
+        chunker.used = set()
+        place = chunker.place(value, lambda: self._where(channel))
+        return Placed(version, place, frozenset(chunker.used))
+
+    def _leans_on_parent(self, chunker: Chunker) -> bool:
+        """Whether chunks are referred to that are not among the rows to be stored."""
+        return any(not placed.used <= chunker.rows.keys() for placed in self.channels.values())
+
+    def _body(self) -> Body:
+        rest = {key: value for key, value in self.checkpoint.items() if key != "channel_values"}
+        deltas = (self.metadata.get("counters_since_delta_snapshot") or {}).keys() - self.channels.keys()
+        return Body(
+            dump(self.serde, rest, self._where),
+            dump(self.serde, self.metadata, lambda: f"{self._where()}, metadata"),
+            {channel: placed.place for channel, placed in self.channels.items()},
+            sorted(deltas),
+        )
+
+    def _run_id(self) -> str | None:
+        run_id = self.metadata.get("run_id")
+        return None if run_id is None else str(ids.clean(run_id, "run_id"))
+
+    def _shown(self, values: Mapping[str, Any]) -> str:
+        """JSON of small plain values and descriptions of the others; of nothing, if values are to stay secret."""
+        return to_json({str(k): describe(v) for k, v in values.items()}) if self.open else "{}"
+
+    def status(self, writes: Sequence[WriteRow]) -> str | None:
+        """What the checkpoint and the writes stored with it say of the session."""
+        if self.agent_id:
+            return None
+        return status_after(writes) or ("active" if _something_is_next(self.checkpoint) else "completed")
+
+
+def _text(value: Any) -> str | None:
+    return str(value) if value else None
+
+
+def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The checkpoint's metadata and, as every LangGraph saver adds them, the config's plain keys; no secrets."""
+    merged = dict(metadata)
+    for source, from_configurable in ((config.get("metadata"), False), (config.get("configurable"), True)):
+        for key, value in (source or {}).items():
+            if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__"):
+                continue
+            if isinstance(value, (str, int, float)) and not (from_configurable and SECRET.search(key)):
+                merged[key] = value
+    return merged
+
+
+def _something_is_next(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether a root checkpoint leaves something to run, as far as its values tell."""
+    return any(_triggers(channel, value) for channel, value in (checkpoint.get("channel_values") or {}).items())
+
+
+def _triggers(channel: str, value: Any) -> bool:
+    if channel.startswith("join:"):
+        waits_for = set(channel.removeprefix("join:").rsplit(":", 1)[0].split("+"))
+        return isinstance(value, (set, frozenset, list, tuple)) and waits_for <= set(value)
+    return channel.startswith("branch:to:") or channel == START or (channel == TASKS and bool(value))
+
+
+def status_after(rows: Sequence[WriteRow]) -> str | None:
+    """What a task's writes say of the session: an interrupt pauses it, an error nobody handles fails it."""
+    channels = {row.channel for row in rows}
+    if INTERRUPT in channels:
+        return "paused"
+    return "failed" if ERROR in channels and ERROR_SOURCE_NODE not in channels else None
