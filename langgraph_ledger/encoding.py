@@ -74,6 +74,7 @@ class Encoder:
             payload=self._shown(self.metadata),
             body=pack_body(body, self.ledger.compression),
             memory_ids=body.memory_ids,
+            state_bytes=sum(placed.size for placed in self.channels.values()),
             state=self._shown({c: v for c, v in values.items() if not c.startswith(("__", "branch:", "join:"))}),
             reused_from=_text(self.parent_id) if self._leans_on_parent(chunker) else None,
             memory=list(chunker.rows.values()),
@@ -88,9 +89,9 @@ class Encoder:
         unchanged = channel not in self.new_versions and version is not None
         if before is not None and unchanged and before.version == version:
             return before
-        chunker.used = set()
+        chunker.used, chunker.size = set(), 0
         place = chunker.place(value, lambda: self._where(channel))
-        return Placed(version, place, frozenset(chunker.used))
+        return Placed(version, place, frozenset(chunker.used), chunker.size)
 
     def _leans_on_parent(self, chunker: Chunker) -> bool:
         """Whether chunks are referred to that are not among the rows to be stored."""

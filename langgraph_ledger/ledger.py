@@ -28,11 +28,13 @@ OnBusy = Literal["take_over", "refuse"]
 
 @dataclass(slots=True)
 class Placed:
-    """One channel of a checkpoint as this process knows it: version, where the value is, every chunk under it."""
+    """One channel of a checkpoint as this process knows it: version, where the value is, every chunk under it, and
+    how large it is when serialised."""
 
     version: Any
     place: Place
     used: frozenset[bytes]
+    size: int
 
 
 @dataclass(slots=True)
@@ -67,10 +69,11 @@ class Ledger:
         on_busy: OnBusy,
         owner_timeout: float,
         compression: Compression,
+        ttl_seconds: float | None,
     ) -> None:
         self.driver, self.name = driver, name
         self.on_conflict, self.on_busy, self.owner_timeout = on_conflict, on_busy, owner_timeout
-        self.compression = compression
+        self.compression, self.ttl_seconds = compression, ttl_seconds
         self.runs = Runs()
         self._ready = False
         self._closed = False

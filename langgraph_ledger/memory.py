@@ -61,6 +61,7 @@ class MemoryRow:
 
     memory_id: bytes
     encoding: str
+    plain_bytes: int
     content: bytes
     children: bytes | None = None
 
@@ -282,6 +283,8 @@ class Chunker:
         self.rows: dict[bytes, MemoryRow] = {}
         self.used: set[bytes] = set()
         """Every id that the places refer to, directly or not."""
+        self.size = 0
+        """Serialised bytes of what has been placed."""
 
     def place(self, value: Any, where: Where) -> Place:
         """Where `value` is going to be."""
@@ -289,14 +292,16 @@ class Chunker:
             inner = self.place(value.value, where)
             return Place(inner.encoding, inner.here, inner.pieces, True)
         if type(value) in (list, dict) and value and _by_element(self.serde):
+            size = self.size
             try:
                 return self._rope("msgpack", list(self._pieces(value)))
             except _Whole:
-                pass
+                self.size = size
             except Exception as error:
                 dump(self.serde, value, where)  # says where the serde refuses; if it does not, the fault is ours
                 raise error
         encoding, data = dump(self.serde, value, where)
+        self.size += len(data)
         if len(data) <= INLINE_BYTES:
             return Place(encoding, data)
         return Place(encoding, None, (self._chunk(data),))
@@ -339,12 +344,16 @@ class Chunker:
         memory_id = digest(kind, content, children)
         self.used.add(memory_id)
         if memory_id not in self.known and memory_id not in self.rows:
-            self.rows[memory_id] = MemoryRow(memory_id, *compress(kind, content, self.compression), children or None)
+            self.rows[memory_id] = self._new_row(memory_id, kind, content, children)
         return memory_id
+
+    def _new_row(self, memory_id: bytes, kind: str, content: bytes, children: bytes) -> MemoryRow:
+        encoding, packed = compress(kind, content, self.compression)
+        return MemoryRow(memory_id, encoding, len(content) + len(children), packed, children or None)
 
     def _pieces(self, value: Any) -> Iterable[bytes | Ref]:
         """A container's bytes in pieces. Elements must be serialised as they would be inside of it."""
-        yield _header(value)
+        yield self._counted(_header(value))
         group = bytearray()
         for data, element in self._elements(value):
             nested = len(data) >= NEST_BYTES and type(element) in (list, dict)
@@ -354,7 +363,7 @@ class Chunker:
                 if nested:
                     yield from self._nested(value, data, element)
                 else:
-                    yield self._chunk(data)
+                    yield self._chunk(self._counted(data))
                 continue
             group += data
             if zlib.crc32(data) % GROUP_BYTES < len(data) or len(group) >= 4 * GROUP_BYTES:
@@ -364,10 +373,15 @@ class Chunker:
 
     def _nested(self, outer: Any, data: bytes, element: Any) -> Iterable[bytes | Ref]:
         if type(outer) is dict:  # the key comes first
-            yield data[: len(data) - len(self._dumped(element))]
+            yield self._counted(data[: len(data) - len(self._dumped(element))])
         yield from self._pieces(element)
 
+    def _counted(self, data: bytes) -> bytes:
+        self.size += len(data)
+        return data
+
     def _group(self, group: bytearray) -> Iterable[bytes | Ref]:
+        self.size += len(group)
         if len(group) > LITERAL_BYTES:
             yield self._chunk(bytes(group))
         elif group:
@@ -426,6 +440,12 @@ Fetched = Mapping[bytes, tuple[str, bytes, bytes | None]]
 """Rows of `agent_memory` by id: encoding, content, children."""
 
 
+def restore(serde: SerializerProtocol, place: Place, data: bytes, where: Where) -> Any:
+    """The value of a place's bytes."""
+    found = load(serde, place.encoding, data, where)
+    return _DeltaSnapshot(found) if place.delta else found
+
+
 class Shelf:
     """Rows that were fetched together, each checked against its id and unpacked once."""
 
@@ -433,16 +453,17 @@ class Shelf:
         self.rows = rows
         self._plain: dict[bytes, bytes] = {}
 
+    def data(self, place: Place, where: Where) -> bytes:
+        """The serialised bytes at a place."""
+        if place.here is not None:
+            return place.here
+        parts: list[bytes] = []
+        self._join(place.pieces, parts, where)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
     def value(self, serde: SerializerProtocol, place: Place, where: Where) -> Any:
         """The value at a place."""
-        if place.here is not None:
-            data = place.here
-        else:
-            parts: list[bytes] = []
-            self._join(place.pieces, parts, where)
-            data = parts[0] if len(parts) == 1 else b"".join(parts)
-        found = load(serde, place.encoding, data, where)
-        return _DeltaSnapshot(found) if place.delta else found
+        return restore(serde, place, self.data(place, where), where)
 
     def _join(self, pieces: Pieces, parts: list[bytes], where: Where) -> None:
         plain = self._plain

@@ -19,7 +19,7 @@ from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
 from langgraph_ledger.errors import InvalidInput, ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Known, Ledger, Placed, process_start
-from langgraph_ledger.memory import Shelf, WriteRow, load, unpack_body, unpack_place, unseal
+from langgraph_ledger.memory import Shelf, WriteRow, load, restore, unpack_body, unpack_place, unseal
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
 from langgraph_ledger.records import MAX_TEXT, as_time, text_for_json, to_json
@@ -125,19 +125,15 @@ def decode(
     metadata = load(serde, *body.metadata, lambda: where(", metadata"))
     versions = checkpoint.get("channel_versions") or {}
     shelf = shelf or Shelf(stored.memory)
-    values = {
-        channel: shelf.value(serde, place, partial(where, f", channel {channel!r}"))
-        for channel, place in body.places.items()
-    }
-    ledger.remember(
-        stored.session_id,
-        stored.agent_id,
-        stored.checkpoint_id,
-        Known(
-            {c: Placed(versions.get(c), place, shelf.reachable(place.ids)) for c, place in body.places.items()},
-            set().union(*(shelf.reachable(row.memory_ids) for row in stored.writes if row.memory_ids)),
-        ),
-    )
+    values: dict[str, Any] = {}
+    channels: dict[str, Placed] = {}
+    for channel, place in body.places.items():
+        there = partial(where, f", channel {channel!r}")
+        data = shelf.data(place, there)
+        values[channel] = restore(serde, place, data, there)
+        channels[channel] = Placed(versions.get(channel), place, shelf.reachable(place.ids), len(data))
+    written = set().union(*(shelf.reachable(row.memory_ids) for row in stored.writes if row.memory_ids))
+    ledger.remember(stored.session_id, stored.agent_id, stored.checkpoint_id, Known(channels, written))
     checkpoint = {**checkpoint, "channel_values": values}
     if run is not None:
         checkpoint["id"] = Marked(checkpoint["id"], run)

@@ -6,6 +6,7 @@ No SQL and no locks here: what a method does is a flow (`writing.py`, `reading.p
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -29,14 +30,14 @@ from langgraph_ledger.flow import Flow, adrive, drive
 from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict
 from langgraph_ledger.memory import Shelf
 from langgraph_ledger.operations.listing import Query, lineage
+from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
 from langgraph_ledger.records import LogEntry, Session
+from langgraph_ledger.retention import Freed, Selection
 from langgraph_ledger.runs import next_version
 from langgraph_ledger.statements import Operation
 
 T = TypeVar("T")
-
-STATUSES = ("active", "paused", "completed", "failed")
 
 
 class LedgerSaver(BaseCheckpointSaver[str]):
@@ -57,6 +58,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         on_busy: "take_over" lets a new run begin at any time; "refuse" does not while the thread's owner is alive
             and at work. `owner_timeout` is after how many seconds without a write an owner counts as gone where its
             process cannot be looked up (on another host, or in this very process).
+        ttl: how long threads begun through this saver may be idle before `sweep()` deletes them; None: for ever.
 
     The constructor does no I/O. The tables are created on first use, by any method. One object serves synchronous
     and asynchronous callers, several threads, event loops one after another, and forked children.
@@ -81,6 +83,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         on_conflict: OnConflict = "raise",
         on_busy: OnBusy = "take_over",
         owner_timeout: float = 60.0,
+        ttl: timedelta | None = None,
     ) -> None:
         super().__init__(serde=serde)
         if on_conflict not in ("raise", "report"):
@@ -107,6 +110,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             on_busy=on_busy,
             owner_timeout=owner_timeout,
             compression=codecs.check(compression),
+            ttl_seconds=retention.ttl_seconds(ttl),
         )
 
     @classmethod
@@ -293,29 +297,117 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         """`delete_for_runs`, asynchronously."""
         await self._arun(retention.delete_for_runs(self._ledger, run_ids))
 
-    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copies a thread, history and all, to one that holds no checkpoints. An unknown source copies nothing."""
-        self._run(retention.copy_thread(self._ledger, source_thread_id, target_thread_id))
-
-    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """`copy_thread`, asynchronously."""
-        await self._arun(retention.copy_thread(self._ledger, source_thread_id, target_thread_id))
-
-    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Drops old checkpoints.
+    def copy_thread(
+        self,
+        source_thread_id: str,
+        target_thread_id: str,
+        *,
+        last: int | None = None,
+        checkpoint_id: str | None = None,
+    ) -> None:
+        """Copies a thread to one that holds no checkpoints. An unknown source copies nothing.
 
         Args:
-            thread_ids: the threads to prune.
-            strategy: "keep_latest" keeps each namespace's latest checkpoint, and the ancestors that its delta
-                channels are rebuilt from; "delete" deletes the threads.
+            source_thread_id: the thread to copy; it is not changed.
+            target_thread_id: the thread to make.
+            last: only so many of each namespace's latest checkpoints (1: the head alone), and what they need.
+            checkpoint_id: only what led up to this root checkpoint, which becomes the copy's latest.
         """
-        self._run(retention.prune(self._ledger, thread_ids, strategy))
+        self._run(retention.copy_thread(self._ledger, source_thread_id, target_thread_id, last, checkpoint_id))
 
-    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+    async def acopy_thread(
+        self,
+        source_thread_id: str,
+        target_thread_id: str,
+        *,
+        last: int | None = None,
+        checkpoint_id: str | None = None,
+    ) -> None:
+        """`copy_thread`, asynchronously."""
+        await self._arun(retention.copy_thread(self._ledger, source_thread_id, target_thread_id, last, checkpoint_id))
+
+    def prune(  # type: ignore[override]
+        self,
+        thread_ids: Sequence[str] | None,
+        *,
+        strategy: str = "keep_latest",
+        keep_last: int = 1,
+        older_than: timedelta | None = None,
+        status: str | None = None,
+        dry_run: bool = False,
+    ) -> Freed:
+        """Drops old checkpoints; returns what that freed.
+
+        Args:
+            thread_ids: the threads to prune; None for all.
+            strategy: "keep_latest" keeps each namespace's latest checkpoints, the ancestors that their delta channels
+                are rebuilt from, and of the namespaces of single subgraph calls those that belong to a kept root
+                checkpoint; "delete" deletes the threads.
+            keep_last: how many checkpoints of each namespace to keep.
+            older_than: touch only checkpoints (with "delete": threads last active) longer ago than this.
+            status: only threads with this status.
+            dry_run: change nothing, only say what would be freed.
+
+        Each thread is pruned in a transaction of its own, and runs may go on with it meanwhile.
+        """
+        chosen = Selection(thread_ids, strategy, keep_last, older_than, status, dry_run)
+        return self._run(retention.prune(self._ledger, chosen))
+
+    async def aprune(  # type: ignore[override]
+        self,
+        thread_ids: Sequence[str] | None,
+        *,
+        strategy: str = "keep_latest",
+        keep_last: int = 1,
+        older_than: timedelta | None = None,
+        status: str | None = None,
+        dry_run: bool = False,
+    ) -> Freed:
         """`prune`, asynchronously."""
-        await self._arun(retention.prune(self._ledger, thread_ids, strategy))
+        chosen = Selection(thread_ids, strategy, keep_last, older_than, status, dry_run)
+        return await self._arun(retention.prune(self._ledger, chosen))
+
+    def set_ttl(self, thread_id: str, ttl: timedelta | None) -> None:
+        """Sets how long a thread may be idle before `sweep()` deletes it; None: for ever."""
+        self._run(retention.set_ttl(self._ledger, thread_id, ttl))
+
+    async def aset_ttl(self, thread_id: str, ttl: timedelta | None) -> None:
+        """`set_ttl`, asynchronously."""
+        await self._arun(retention.set_ttl(self._ledger, thread_id, ttl))
+
+    def sweep(self, *, dry_run: bool = False) -> Freed:
+        """Deletes the threads that have been idle for longer than their time to live."""
+        return self._run(retention.sweep(self._ledger, dry_run))
+
+    async def asweep(self, *, dry_run: bool = False) -> Freed:
+        """`sweep`, asynchronously."""
+        return await self._arun(retention.sweep(self._ledger, dry_run))
+
+    def compact(self) -> int:
+        """Gives free room back to the file system; returns how many bytes.
+
+        Rewrites the file (SQLite's VACUUM) or the tables (Postgres's VACUUM FULL), which waits for running
+        transactions and makes writers wait until it is done.
+        """
+        return self._run(self._simply(compact()))
+
+    async def acompact(self) -> int:
+        """`compact`, asynchronously."""
+        return await self._arun(self._simply(compact()))
 
     # --- what the ledger knows
+
+    def stats(self, thread_id: str | None = None) -> Stats:
+        """Rows, bytes, ratios, versions and conflicts of one thread or of the whole ledger."""
+        return self._run(self._simply(self._stats(thread_id)))
+
+    async def astats(self, thread_id: str | None = None) -> Stats:
+        """`stats`, asynchronously."""
+        return await self._arun(self._simply(self._stats(thread_id)))
+
+    @staticmethod
+    def _stats(thread_id: str | None) -> Operation[Stats]:
+        return read_stats(None if thread_id is None else ids.clean(thread_id, "thread_id"))
 
     def sessions(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Session]:
         """Threads and where they are in their life, the most recently active first."""
@@ -326,8 +418,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         return await self._arun(self._sessions(status, limit))
 
     def _sessions(self, status: str | None, limit: int) -> Flow[Sequence[Session]]:
-        if status is not None and status not in STATUSES:
-            raise InvalidInput(f"status={status!r}: expected one of {', '.join(STATUSES)}")
+        retention.check_status(status)
         return self._simply(read_sessions(status, _checked_limit(limit)))
 
     def history(self, thread_id: str) -> Sequence[LogEntry]:

@@ -24,6 +24,8 @@ class Access(enum.Enum):
 
     READ = "read"
     WRITE = "write"
+    MAINTENANCE = "maintenance"
+    """Statements that may stand in no transaction; each is on its own."""
 
 
 @dataclass(slots=True)

@@ -177,12 +177,14 @@ def _writer(ledger: Ledger, run: Run, parent_id: str | None) -> Writer:
     if not run.claimed and run.busy is not None:
         raise run.busy.again()
     version = None if run.blind else (HELD if run.claimed else run.read_version)
-    return Writer(run.session_id, run.token, version, str(parent_id) if parent_id else None, ledger.owner())
+    return Writer(
+        run.session_id, run.token, version, str(parent_id) if parent_id else None, ledger.owner(), ledger.ttl_seconds
+    )
 
 
 def _regardless(ledger: Ledger, run: Run, head: Head | None) -> Writer:
     """The terms of a write that `on_conflict="report"` lets through: whatever is there now."""
-    return Writer(run.session_id, run.token, head.version if head else 0, None, ledger.owner())
+    return Writer(run.session_id, run.token, head.version if head else 0, None, ledger.owner(), ledger.ttl_seconds)
 
 
 def _store(

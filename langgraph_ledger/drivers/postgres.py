@@ -153,7 +153,7 @@ class PostgresDriver:
     def _check(self, operation: Operation[Any]) -> None:
         if self._closed:
             raise SaverClosed("the saver was closed; make a new LedgerSaver to go on")
-        if operation.access is Access.WRITE and self.read_only:
+        if operation.access is not Access.READ and self.read_only:
             raise ReadOnlyLedger(f"{operation.name}: the saver was made with read_only=True")
         if self._pid != os.getpid():
             if self._given is not None:

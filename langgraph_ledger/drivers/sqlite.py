@@ -97,9 +97,9 @@ class SqliteDriver:
 
     @contextlib.contextmanager
     def _connection(self, operation: Operation[Any]) -> Iterator[sqlite3.Connection]:
-        if operation.access is Access.WRITE and self.read_only:
+        if operation.access is not Access.READ and self.read_only:
             raise ReadOnlyLedger(f"{operation.name}: the saver on {self.path!r} was opened with read_only=True")
-        if operation.access is Access.WRITE or self._in_memory:
+        if operation.access is not Access.READ or self._in_memory:
             with self._write_lock:
                 if self._writer is None:
                     self._writer = self._open()
@@ -199,7 +199,7 @@ class GivenSqliteDriver:
     def run(self, operation: Operation[T]) -> T:
         if self._closed:
             raise SaverClosed("the saver on your sqlite3.Connection was closed; make a new LedgerSaver to go on")
-        if operation.access is Access.WRITE and self.read_only:
+        if operation.access is not Access.READ and self.read_only:
             raise ReadOnlyLedger(f"{operation.name}: the saver was made with read_only=True")
         with self._lock:
             if self._connection.in_transaction:
@@ -243,7 +243,7 @@ class AioSqliteDriver:
     async def arun(self, operation: Operation[T]) -> T:
         if self._closed:
             raise SaverClosed("the saver on your aiosqlite.Connection was closed; make a new LedgerSaver to go on")
-        if operation.access is Access.WRITE and self.read_only:
+        if operation.access is not Access.READ and self.read_only:
             raise ReadOnlyLedger(f"{operation.name}: the saver was made with read_only=True")
         if not self._connection._running or self._connection._connection is None:
             raise DatabaseUnavailable("your aiosqlite.Connection is not open: await it, or enter it, first")

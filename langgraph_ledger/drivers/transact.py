@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Protocol, TypeVar
 
-from langgraph_ledger.statements import Access, Migration, Operation, Rows, Statement
+from langgraph_ledger.statements import Access, Migration, Operation, Rows, Statement, Steps
 
 T = TypeVar("T")
 
@@ -31,6 +31,8 @@ def transact(operation: Operation[T]) -> Generator[tuple[Statement, ...], list[R
     The group that follows an error is a lone rollback. An operation that yields nothing touches no database.
     """
     steps = operation.steps()
+    if operation.access is Access.MAINTENANCE:
+        return (yield from _one_by_one(steps))
     begin: tuple[Statement, ...] = (BEGIN[operation.access],)
     try:
         current = next(steps)
@@ -54,6 +56,18 @@ def transact(operation: Operation[T]) -> Generator[tuple[Statement, ...], list[R
     except BaseException:
         steps.close()
         raise
+
+
+def _one_by_one(steps: Steps[T]) -> Generator[tuple[Statement, ...], list[Rows], T]:
+    try:
+        current = next(steps)
+        while True:
+            answers = []
+            for statement in current.statements:
+                answers += yield (statement,)
+            current = steps.send(answers)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
 
 
 def pause_before_retry(attempt: int) -> float:

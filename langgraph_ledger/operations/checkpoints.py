@@ -27,6 +27,7 @@ class Writer:
     read_version: int | None
     parent_id: str | None
     owner: str | None
+    ttl_seconds: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -49,6 +50,7 @@ class NewCheckpoint:
     payload: str
     body: bytes
     memory_ids: bytes | None
+    state_bytes: int
     state: str
     reused_from: str | None
     memory: Sequence[MemoryRow]
@@ -89,8 +91,8 @@ def _claim_or_advance(writer: Writer, new: NewCheckpoint, now: str) -> Statement
 
 
 def _touch(writer: Writer, status: str | None, metadata: str | None, now: str) -> Statement:
-    params = {"session_id": writer.session_id, "writer": writer.token, "status": status, "metadata": metadata}
-    return Statement("touch_session", {**params, "now": now})
+    who = {"session_id": writer.session_id, "writer": writer.token, "ttl_seconds": writer.ttl_seconds}
+    return Statement("touch_session", {**who, "status": status, "metadata": metadata, "now": now})
 
 
 def _write_rows(writer: Writer, writes: Sequence[PlacedWrite]) -> tuple[Statement, Statement]:
@@ -126,6 +128,7 @@ def _memory_rows(writer: Writer, rows: Sequence[MemoryRow]) -> Statement:
                 "writer": writer.token,
                 "memory_id": row.memory_id,
                 "encoding": row.encoding,
+                "plain_bytes": row.plain_bytes,
                 "content": row.content,
                 "children": row.children,
             }
@@ -149,6 +152,7 @@ def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[in
             "run_id": new.run_id,
             "payload": new.payload,
             "memory_ids": new.memory_ids,
+            "state_bytes": new.state_bytes,
             "body": new.body,
             "reused_from": new.reused_from,
         }

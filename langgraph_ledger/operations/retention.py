@@ -5,17 +5,19 @@ Each takes the session's root row first, as every write does, so none of it can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from langgraph_ledger.errors import InvalidInput
-from langgraph_ledger.records import to_json
-from langgraph_ledger.statements import Access, Operation, Rows, Statement, Steps, batch
+from langgraph_ledger.records import as_time, to_json
+from langgraph_ledger.statements import Access, Operation, Row, Statement, Steps, batch
 
 TOMBSTONE_AGE = timedelta(days=7)
 """How long a deleted thread refuses the late writes of runs that had read it."""
+
+PAGE = 200
+"""How many sessions are looked up at a time."""
 
 _TABLES = ("working", "writes", "memory", "log")
 
@@ -30,33 +32,95 @@ class Summary:
 
 Summarise = Callable[[bytes], Summary]
 
+Measure = tuple[int, int, int, int]
+"""Checkpoints, pending writes, chunks, and bytes of all three."""
 
-def delete_session(session_id: str, token: str, now: str) -> Operation[None]:
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Which checkpoints stay: the latest of each namespace, the last `keep_last`, and those since `keep_since`."""
+
+    keep_last: int = 1
+    keep_since: datetime | None = None
+
+
+class Rehearsed(Exception):
+    """Ends a dry run: the transaction is rolled back, and what it would have freed is told."""
+
+    def __init__(self, freed: Measure) -> None:
+        super().__init__(freed)
+        self.freed = freed
+
+
+# --- deleting
+
+
+def delete_session(session_id: str, token: str, now: str, *, dry_run: bool = False) -> Operation[Measure]:
     """Deletes all of a session's rows; leaves a tombstone that refuses whoever had read it before."""
     place = {"session_id": session_id}
     expired = (datetime.fromisoformat(now).astimezone(UTC) - TOMBSTONE_AGE).isoformat()
 
-    def steps() -> Steps[None]:
+    def steps() -> Steps[Measure]:
+        _, measured = yield batch(
+            Statement("bury_session", {**place, "writer": token, "now": now}), Statement("measure_session", place)
+        )
+        freed = _measure(measured[0])
+        if dry_run:
+            raise Rehearsed(freed)
         yield batch(
-            Statement("bury_session", {**place, "writer": token, "now": now}),
             Statement("delete_namespaces", place),
             Statement("delete_session", place),
             *(Statement(f"delete_session_{table}", place) for table in _TABLES),
             Statement("purge_tombstones", {"expired": expired}),
             last=True,
         )
+        return freed
 
     return Operation("delete_thread", Access.WRITE, steps)
 
 
 def find_runs(run_ids: Sequence[str]) -> Operation[list[str]]:
     """The sessions in which these runs have left checkpoints."""
+    return _sessions(Statement("find_runs", {"run_ids": to_json(list(run_ids))}))
 
+
+def find_sessions(after: str, status: str | None, idle_since: str | None) -> Operation[list[str]]:
+    """The next page of sessions with this status that were last active before a time."""
+    return _sessions(
+        Statement("find_sessions", {"after": after, "status": status, "idle_since": idle_since, "page": PAGE})
+    )
+
+
+def choose_sessions(session_ids: Sequence[str], status: str | None, idle_since: str | None) -> Operation[list[str]]:
+    """Those of these sessions with this status that were last active before a time."""
+    ids = to_json(list(session_ids))
+    return _sessions(Statement("choose_sessions", {"session_ids": ids, "status": status, "idle_since": idle_since}))
+
+
+def find_expired(after: str, now: str) -> Operation[list[str]]:
+    """The next page of sessions that have outlived their time to live."""
+    return _sessions(Statement("find_expired", {"after": after, "now": now, "page": PAGE}))
+
+
+def _sessions(statement: Statement) -> Operation[list[str]]:
     def steps() -> Steps[list[str]]:
-        (rows,) = yield batch(Statement("find_runs", {"run_ids": to_json(list(run_ids))}), last=True)
+        (rows,) = yield batch(statement, last=True)
         return [row[0] for row in rows]
 
-    return Operation("delete_for_runs", Access.READ, steps)
+    return Operation(statement.name, Access.READ, steps)
+
+
+def set_ttl(session_id: str, seconds: float | None) -> Operation[bool]:
+    """Sets a session's time to live; whether there is such a session."""
+
+    def steps() -> Steps[bool]:
+        (rows,) = yield batch(Statement("set_ttl", {"session_id": session_id, "ttl_seconds": seconds}), last=True)
+        return bool(rows)
+
+    return Operation("set_ttl", Access.WRITE, steps)
+
+
+# --- pruning
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +128,15 @@ class _Row:
     agent_id: str
     checkpoint_id: str
     parent_id: str | None
+    root_id: str | None
     run_id: str | None
     body: bytes
     seq: int
+    created_at: datetime
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.agent_id, self.checkpoint_id
 
 
 def delete_runs(session_id: str, run_ids: frozenset[str], token: str, now: str) -> Operation[None]:
@@ -77,30 +147,49 @@ def delete_runs(session_id: str, run_ids: frozenset[str], token: str, now: str) 
         rows, heads = yield from _load(session_id)
         kept = [row for row in rows if row.run_id not in run_ids]
         latest = {row.agent_id: row for row in kept}
-        moves = []
-        for agent_id, head in heads.items():
-            row = latest.get(agent_id)
-            if head is not None and (row is None or row.checkpoint_id != head):
-                new_id = row.checkpoint_id if row else None
-                place = {"session_id": session_id, "agent_id": agent_id, "checkpoint_id": new_id}
-                moves.append(Statement("move_head", {**place, "now": now}))
-        yield _deletions(session_id, rows, kept, tuple(moves))
+        moves = [
+            _move_head(session_id, agent_id, latest.get(agent_id), now)
+            for agent_id, head in heads.items()
+            if head is not None and (agent_id not in latest or latest[agent_id].checkpoint_id != head)
+        ]
+        yield batch(*moves, *_deletions(session_id, rows, {row.place for row in kept}), last=True)
 
     return Operation("delete_for_runs", Access.WRITE, steps)
 
 
-def prune_session(session_id: str, summarise: Summarise) -> Operation[None]:
-    """Keeps each namespace's latest checkpoint and the ancestors that its delta channels are rebuilt from."""
+def _move_head(session_id: str, agent_id: str, row: _Row | None, now: str) -> Statement:
+    place = {"session_id": session_id, "agent_id": agent_id}
+    return Statement("move_head", {**place, "checkpoint_id": row.checkpoint_id if row else None, "now": now})
 
-    def steps() -> Steps[None]:
-        yield batch(Statement("lock_session", {"session_id": session_id}))
+
+def prune_session(
+    session_id: str, policy: Policy, summarise: Summarise, *, dry_run: bool = False
+) -> Operation[Measure]:
+    """Drops the checkpoints that the policy does not keep, and what only they needed."""
+
+    def steps() -> Steps[Measure]:
+        _, before = yield batch(
+            Statement("lock_session", {"session_id": session_id}),
+            Statement("measure_session", {"session_id": session_id}),
+        )
         rows, heads = yield from _load(session_id)
-        keep = _needed(rows, heads, summarise)
-        kept = [row for row in rows if (row.agent_id, row.checkpoint_id) in keep]
-        if len(kept) < len(rows):
-            yield _deletions(session_id, rows, kept)
+        keep = _Keeping(rows, heads, summarise).chosen(policy)
+        if len(keep) == len(rows):
+            return (0, 0, 0, 0)
+        *_, after = yield batch(
+            *_deletions(session_id, rows, keep), Statement("measure_session", {"session_id": session_id})
+        )
+        freed = _measure(before[0], after[0])
+        if dry_run:
+            raise Rehearsed(freed)
+        return freed
 
     return Operation("prune", Access.WRITE, steps)
+
+
+def _measure(before: Row, after: Row = (0, 0, 0, 0)) -> Measure:
+    checkpoints, writes, chunks, size = (int(b) - int(a) for b, a in zip(before, after, strict=True))
+    return checkpoints, writes, chunks, size
 
 
 def _load(session_id: str) -> Steps[tuple[list[_Row], dict[str, str | None]]]:
@@ -108,41 +197,94 @@ def _load(session_id: str) -> Steps[tuple[list[_Row], dict[str, str | None]]]:
         Statement("read_session_checkpoints", {"session_id": session_id}),
         Statement("read_session_heads", {"session_id": session_id}),
     )
-    return [_Row(*row) for row in rows], dict(heads)
+    found = [_Row(a, c, p, r, run, body, seq, as_time(made)) for a, c, p, r, run, body, seq, made in rows]
+    return found, dict(heads)
 
 
-def _needed(rows: Sequence[_Row], heads: dict[str, str | None], summarise: Summarise) -> set[tuple[str, str]]:
-    by_place = {(row.agent_id, row.checkpoint_id): row for row in rows}
-    needed = {(agent_id, head) for agent_id, head in heads.items() if head is not None}
-    for place in list(needed):
-        row = by_place.get(place)
-        open_deltas = set(summarise(row.body).open_deltas) if row else set()
-        while row is not None and open_deltas and row.parent_id is not None:
-            row = by_place.get((row.agent_id, row.parent_id))
-            if row is not None:
-                needed.add((row.agent_id, row.checkpoint_id))
-                open_deltas -= summarise(row.body).valued
-    return needed
+@dataclass(slots=True)
+class _Keeping:
+    """Decides which of a session's checkpoints stay."""
+
+    rows: Sequence[_Row]
+    heads: Mapping[str, str | None]
+    summarise: Summarise
+    by_place: dict[tuple[str, str], _Row] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.by_place = {row.place: row for row in self.rows}
+
+    def chosen(self, policy: Policy) -> set[tuple[str, str]]:
+        namespaces: dict[str, list[_Row]] = {}
+        for row in self.rows:
+            namespaces.setdefault(row.agent_id, []).append(row)
+        keep = self._chosen_of("", namespaces.get("", []), policy)
+        roots = {checkpoint_id for _, checkpoint_id in keep}
+        for agent_id, rows in namespaces.items():
+            if agent_id == "" or self._left_behind(agent_id, rows, roots):
+                continue
+            keep |= self._chosen_of(agent_id, rows, policy)
+        return keep | self._delta_ancestors(keep)
+
+    def _chosen_of(self, agent_id: str, rows: Sequence[_Row], policy: Policy) -> set[tuple[str, str]]:
+        keep = {row.place for row in rows[-policy.keep_last :]}
+        if (head := self.heads.get(agent_id)) is not None:
+            keep.add((agent_id, head))
+        if policy.keep_since is not None:
+            keep |= {row.place for row in rows if row.created_at >= policy.keep_since}
+        return keep
+
+    @staticmethod
+    def _left_behind(agent_id: str, rows: Sequence[_Row], roots: set[str]) -> bool:
+        """Whether a namespace is that of one call of a subgraph, made under a root checkpoint that goes."""
+        root_id = rows[-1].root_id
+        return ":" in agent_id and root_id is not None and root_id not in roots
+
+    def _delta_ancestors(self, keep: set[tuple[str, str]]) -> set[tuple[str, str]]:
+        """What the kept checkpoints' delta channels are rebuilt from."""
+        needed: set[tuple[str, str]] = set()
+        for place in keep:
+            row = self.by_place.get(place)
+            missing = set(self.summarise(row.body).open_deltas) if row else set()
+            while row is not None and missing and row.parent_id is not None:
+                row = self.by_place.get((row.agent_id, row.parent_id))
+                if row is not None:
+                    needed.add(row.place)
+                    missing -= self.summarise(row.body).valued
+        return needed
 
 
-def _deletions(session_id: str, rows: Sequence[_Row], kept: Sequence[_Row], more: tuple[Statement, ...] = ()) -> Any:
-    staying = {(row.agent_id, row.checkpoint_id) for row in kept}
+def _deletions(session_id: str, rows: Sequence[_Row], keep: set[tuple[str, str]]) -> tuple[Statement, ...]:
     gone = [
         {"session_id": session_id, "agent_id": row.agent_id, "checkpoint_id": row.checkpoint_id}
         for row in rows
-        if (row.agent_id, row.checkpoint_id) not in staying
+        if row.place not in keep
     ]
-    return batch(
-        *more,
+    emptied = {row.agent_id for row in rows} - {agent_id for agent_id, _ in keep} - {""}
+    return (
         Statement("delete_checkpoint_writes", many=gone),
         Statement("delete_checkpoint", many=gone),
+        Statement("delete_namespace", many=[{"session_id": session_id, "agent_id": a} for a in sorted(emptied)]),
         Statement("delete_unused_memory", {"session_id": session_id}),
-        last=True,
     )
 
 
-def copy_session(session_id: str, target_id: str, token: str, now: str) -> Operation[bool]:
-    """Copies a thread's checkpoints, values and writes to a thread that holds none; False if there is no source."""
+# --- copying
+
+
+def copy_session(
+    session_id: str,
+    target_id: str,
+    token: str,
+    now: str,
+    summarise: Summarise,
+    *,
+    last: int | None = None,
+    checkpoint_id: str | None = None,
+) -> Operation[bool]:
+    """Copies a thread to one that holds none; False if there is no source.
+
+    `last` leaves all but so many checkpoints of each namespace behind, `checkpoint_id` all that came after it.
+    """
     both = {"session_id": session_id, "target_id": target_id}
 
     def steps() -> Steps[bool]:
@@ -152,22 +294,50 @@ def copy_session(session_id: str, target_id: str, token: str, now: str) -> Opera
         )
         if not source:
             return False
-        if _holds_anything(target):
+        if any(head is not None for _, head in target):
             raise InvalidInput(f"thread {target_id!r} holds checkpoints already: copy to a new thread, or delete it")
         (claimed,) = yield batch(Statement("copy_ledger", {**both, "writer": token, "now": now}))
         if ("",) not in claimed:
+            if not (yield from _load(session_id))[0]:
+                return False
             raise InvalidInput(f"thread {target_id!r} was written to meanwhile: copy to a new thread")
         yield batch(
             Statement("copy_session", {**both, "now": now}),
             Statement("copy_log", both),
             Statement("copy_memory", both),
             Statement("copy_writes", both),
-            last=True,
         )
+        if last is not None or checkpoint_id is not None:
+            yield from _cut(target_id, last, checkpoint_id, summarise, now)
         return True
 
     return Operation("copy_thread", Access.WRITE, steps)
 
 
-def _holds_anything(heads: Rows) -> bool:
-    return any(checkpoint_id is not None for _, checkpoint_id in heads)
+def _cut(session_id: str, last: int | None, checkpoint_id: str | None, summarise: Summarise, now: str) -> Steps[None]:
+    """Drops from a copy what was not asked for."""
+    rows, heads = yield from _load(session_id)
+    moves: list[Statement] = []
+    there = list(rows)
+    if checkpoint_id is not None:
+        past = _past(rows, checkpoint_id)
+        there = [row for row in rows if (row.root_id if row.agent_id else row.checkpoint_id) in past]
+        latest = {row.agent_id: row for row in there}
+        latest[""] = next(row for row in there if row.place == ("", checkpoint_id))
+        heads = {agent_id: row.checkpoint_id for agent_id, row in latest.items()}
+        moves = [_move_head(session_id, agent_id, row, now) for agent_id, row in latest.items()]
+    keep = _Keeping(there, heads, summarise).chosen(Policy(last or len(rows)))
+    yield batch(*moves, *_deletions(session_id, rows, keep))
+
+
+def _past(rows: Sequence[_Row], checkpoint_id: str) -> set[str]:
+    """A root checkpoint and its ancestors."""
+    by_id = {row.checkpoint_id: row for row in rows if row.agent_id == ""}
+    if checkpoint_id not in by_id:
+        raise InvalidInput(f"the thread has no checkpoint {checkpoint_id!r}")
+    past: set[str] = set()
+    cursor: _Row | None = by_id[checkpoint_id]
+    while cursor is not None:
+        past.add(cursor.checkpoint_id)
+        cursor = by_id.get(cursor.parent_id) if cursor.parent_id else None
+    return past

@@ -104,16 +104,16 @@ ON CONFLICT (session_id, agent_id) DO UPDATE SET
     updated_at = excluded.updated_at;
 
 -- name: insert_memory
-INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content, children)
-SELECT :session_id, :memory_id, :encoding, :content, :children
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
+SELECT :session_id, :memory_id, :encoding, :plain_bytes, :content, :children
 WHERE {guard}
 ON CONFLICT (session_id, memory_id) DO NOTHING;
 
 -- name: insert_checkpoint
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, memory_ids, body, created_at)
-SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload, :memory_ids,
+     run_id, payload, memory_ids, state_bytes, body, created_at)
+SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload, :memory_ids, :state_bytes,
     -- what is taken over from a parent is only safe while the parent exists; a NULL body breaks the CHECK
     CASE WHEN :reused_from IS NULL OR EXISTS (
         SELECT 1 FROM {schema}checkpoint_log p
@@ -150,8 +150,8 @@ ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     place = excluded.place, memory_ids = excluded.memory_ids;
 
 -- name: touch_session
-INSERT INTO {schema}sessions AS s (session_id, status, metadata, started_at, last_active_at)
-SELECT :session_id, COALESCE(:status, 'active'), COALESCE(:metadata, '{}'), :now, :now
+INSERT INTO {schema}sessions AS s (session_id, status, metadata, started_at, last_active_at, ttl_seconds)
+SELECT :session_id, COALESCE(:status, 'active'), COALESCE(:metadata, '{}'), :now, :now, :ttl_seconds
 WHERE {guard}
 ON CONFLICT (session_id) DO UPDATE SET
     status = COALESCE(:status, s.status),
@@ -343,6 +343,9 @@ DELETE FROM {schema}agent_state_ledger WHERE deleted_at < :expired;
 -- name: delete_namespaces
 DELETE FROM {schema}agent_state_ledger WHERE session_id = :session_id AND agent_id <> '';
 
+-- name: delete_namespace
+DELETE FROM {schema}agent_state_ledger WHERE session_id = :session_id AND agent_id = :agent_id;
+
 -- name: delete_session
 DELETE FROM {schema}sessions WHERE session_id = :session_id;
 
@@ -367,7 +370,9 @@ UPDATE {schema}agent_state_ledger SET version = version + 1, writer = :writer, u
 WHERE session_id = :session_id AND agent_id = '';
 
 -- name: read_session_checkpoints
-SELECT c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.run_id, c.body, c.seq FROM {schema}checkpoint_log c
+SELECT c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id, c.run_id, c.body, c.seq,
+    c.created_at
+FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
 
 -- name: read_session_heads
@@ -408,23 +413,97 @@ WHERE l.deleted_at IS NOT NULL
 RETURNING agent_id;
 
 -- name: copy_session
-INSERT INTO {schema}sessions (session_id, status, metadata, started_at, last_active_at)
-SELECT :target_id, s.status, s.metadata, :now, :now FROM {schema}sessions s WHERE s.session_id = :session_id;
+INSERT INTO {schema}sessions (session_id, status, metadata, started_at, last_active_at, ttl_seconds)
+SELECT :target_id, s.status, s.metadata, :now, :now, s.ttl_seconds FROM {schema}sessions s WHERE s.session_id = :session_id;
 
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, memory_ids, body, created_at)
+     run_id, payload, memory_ids, state_bytes, body, created_at)
 SELECT :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
-    c.run_id, c.payload, c.memory_ids, c.body, c.created_at
+    c.run_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
 
 -- name: copy_memory
-INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, content, children)
-SELECT :target_id, m.memory_id, m.encoding, m.content, m.children FROM {schema}agent_memory m WHERE m.session_id = :session_id;
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
+SELECT :target_id, m.memory_id, m.encoding, m.plain_bytes, m.content, m.children FROM {schema}agent_memory m WHERE m.session_id = :session_id;
 
 -- name: copy_writes
 INSERT INTO {schema}pending_writes
     (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
 SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.place, p.memory_ids
 FROM {schema}pending_writes p WHERE p.session_id = :session_id;
+
+-- name: set_ttl
+UPDATE {schema}sessions SET ttl_seconds = :ttl_seconds WHERE session_id = :session_id RETURNING session_id;
+
+-- name: find_expired
+SELECT s.session_id FROM {schema}sessions s
+WHERE s.ttl_seconds IS NOT NULL AND julianday(s.last_active_at) + s.ttl_seconds / 86400.0 < julianday(:now) AND s.session_id > :after
+ORDER BY s.session_id LIMIT :page;
+
+-- name: find_sessions
+SELECT s.session_id FROM {schema}sessions s
+WHERE s.session_id > :after AND (:status IS NULL OR s.status = :status)
+    AND (:idle_since IS NULL OR s.last_active_at < :idle_since)
+ORDER BY s.session_id LIMIT :page;
+
+-- name: choose_sessions
+SELECT s.session_id FROM {schema}sessions s
+WHERE s.session_id IN (SELECT value FROM json_each(:session_ids)) AND (:status IS NULL OR s.status = :status)
+    AND (:idle_since IS NULL OR s.last_active_at < :idle_since);
+
+-- name: measure_session
+SELECT
+    (SELECT count(*) FROM {schema}checkpoint_log c
+        WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint'),
+    (SELECT count(*) FROM {schema}pending_writes p WHERE p.session_id = :session_id),
+    (SELECT count(*) FROM {schema}agent_memory m WHERE m.session_id = :session_id),
+    (SELECT COALESCE(SUM(length(c.body) + COALESCE(length(c.memory_ids), 0)), 0)
+        FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint')
+    + (SELECT COALESCE(SUM(length(p.place)), 0) FROM {schema}pending_writes p WHERE p.session_id = :session_id)
+    + (SELECT COALESCE(SUM(length(m.content) + COALESCE(length(m.children), 0)), 0)
+        FROM {schema}agent_memory m WHERE m.session_id = :session_id);
+
+-- name: stats
+SELECT
+    (SELECT count(*) FROM {schema}agent_state_ledger l
+        WHERE l.agent_id = '' AND l.deleted_at IS NULL AND (:session_id IS NULL OR l.session_id = :session_id)),
+    (SELECT count(*) FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'checkpoint' AND (:session_id IS NULL OR c.session_id = :session_id)),
+    (SELECT count(*) FROM {schema}pending_writes p WHERE (:session_id IS NULL OR p.session_id = :session_id)),
+    (SELECT count(*) FROM {schema}agent_memory m WHERE (:session_id IS NULL OR m.session_id = :session_id)),
+    (SELECT COALESCE(SUM(length(c.body) + COALESCE(length(c.memory_ids), 0)), 0) FROM {schema}checkpoint_log c
+        WHERE c.checkpoint_type = 'checkpoint' AND (:session_id IS NULL OR c.session_id = :session_id)),
+    (SELECT COALESCE(SUM(length(p.place)), 0) FROM {schema}pending_writes p WHERE (:session_id IS NULL OR p.session_id = :session_id)),
+    (SELECT COALESCE(SUM(length(m.content) + COALESCE(length(m.children), 0)), 0) FROM {schema}agent_memory m
+        WHERE (:session_id IS NULL OR m.session_id = :session_id)),
+    (SELECT COALESCE(SUM(m.plain_bytes), 0) FROM {schema}agent_memory m WHERE (:session_id IS NULL OR m.session_id = :session_id)),
+    (SELECT COALESCE(SUM(c.state_bytes), 0) FROM {schema}checkpoint_log c
+        WHERE c.checkpoint_type = 'checkpoint' AND (:session_id IS NULL OR c.session_id = :session_id)),
+    (SELECT COALESCE(SUM(c.state_bytes), 0)
+        FROM {schema}agent_state_ledger l JOIN {schema}checkpoint_log c
+            ON c.session_id = l.session_id AND c.agent_id = l.agent_id AND c.checkpoint_id = l.checkpoint_id
+        WHERE c.checkpoint_type = 'checkpoint' AND (:session_id IS NULL OR l.session_id = :session_id)),
+    (SELECT COALESCE(SUM(l.version), 0) FROM {schema}agent_state_ledger l WHERE (:session_id IS NULL OR l.session_id = :session_id)),
+    (SELECT count(*) FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' AND (:session_id IS NULL OR c.session_id = :session_id));
+
+-- name: size_on_disk
+SELECT page_count * page_size FROM pragma_page_count() CROSS JOIN pragma_page_size();
+
+-- name: compact_1
+VACUUM;
+
+-- name: compact_2
+PRAGMA wal_checkpoint(TRUNCATE);
+
+-- name: compact_3
+PRAGMA optimize;
+
+-- name: compact_4
+SELECT 1;
+
+-- name: compact_5
+SELECT 1;
+
+-- name: compact_6
+SELECT 1;

@@ -3,7 +3,8 @@ CREATE TABLE {schema}sessions (
     status         TEXT NOT NULL CHECK (status IN ('active', 'paused', 'completed', 'failed')),
     metadata       JSONB NOT NULL DEFAULT '{}',
     started_at     TIMESTAMPTZ NOT NULL,
-    last_active_at TIMESTAMPTZ NOT NULL
+    last_active_at TIMESTAMPTZ NOT NULL,
+    ttl_seconds    DOUBLE PRECISION
 );
 
 CREATE TABLE {schema}agent_state_ledger (
@@ -33,6 +34,7 @@ CREATE TABLE {schema}checkpoint_log (
     task_id              TEXT COLLATE "C",
     payload              JSONB NOT NULL DEFAULT '{}',
     memory_ids           BYTEA,
+    state_bytes          BIGINT,
     body                 BYTEA,
     created_at           TIMESTAMPTZ NOT NULL,
     CHECK (checkpoint_type <> 'checkpoint' OR body IS NOT NULL),
@@ -51,6 +53,7 @@ CREATE TABLE {schema}agent_memory (
     session_id TEXT COLLATE "C" NOT NULL,
     memory_id  BYTEA NOT NULL,
     encoding   TEXT  NOT NULL,
+    plain_bytes INTEGER NOT NULL,
     children   BYTEA,
     content    BYTEA NOT NULL,
     PRIMARY KEY (session_id, memory_id)

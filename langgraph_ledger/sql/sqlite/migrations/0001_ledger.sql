@@ -3,7 +3,8 @@ CREATE TABLE sessions (
     status         TEXT NOT NULL CHECK (status IN ('active', 'paused', 'completed', 'failed')),
     metadata       TEXT NOT NULL DEFAULT '{}',
     started_at     TEXT NOT NULL,
-    last_active_at TEXT NOT NULL
+    last_active_at TEXT NOT NULL,
+    ttl_seconds    REAL
 ) WITHOUT ROWID;
 
 CREATE TABLE agent_state_ledger (
@@ -33,6 +34,7 @@ CREATE TABLE checkpoint_log (
     task_id              TEXT,
     payload              TEXT    NOT NULL DEFAULT '{}',
     memory_ids           BLOB,
+    state_bytes          INTEGER,
     body                 BLOB,
     created_at           TEXT    NOT NULL,
     CHECK (checkpoint_type <> 'checkpoint' OR body IS NOT NULL)
@@ -53,6 +55,7 @@ CREATE TABLE agent_memory (
     session_id TEXT NOT NULL,
     memory_id  BLOB NOT NULL,
     encoding   TEXT NOT NULL,
+    plain_bytes INTEGER NOT NULL,
     children   BLOB,
     content    BLOB NOT NULL,
     PRIMARY KEY (session_id, memory_id)
