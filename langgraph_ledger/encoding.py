@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
-from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 
 from langgraph_ledger import ids
 from langgraph_ledger.ledger import Known, Ledger, Placed
-from langgraph_ledger.memory import Body, Chunker, WriteRow, dump, pack_body
+from langgraph_ledger.memory import Body, Chunker, WriteRow, body_label, dump, pack_body
 from langgraph_ledger.operations.checkpoints import NewCheckpoint
-from langgraph_ledger.records import describe, to_json
+from langgraph_ledger.records import describe, described, text_for_json, to_json
+from langgraph_ledger.vault import Vault
 
 SECRET = re.compile(r"secret|token|passw|api_?key|credential|authorization|private_?key|cookie", re.IGNORECASE)
 """Keys of `configurable` that are not copied to metadata."""
@@ -30,7 +29,7 @@ class Encoder:
     def __init__(
         self,
         ledger: Ledger,
-        serde: SerializerProtocol,
+        vault: Vault,
         config: Mapping[str, Any],
         session_id: str,
         agent_id: str,
@@ -38,14 +37,13 @@ class Encoder:
         metadata: Mapping[str, Any],
         new_versions: Mapping[str, Any],
     ) -> None:
-        self.ledger, self.serde = ledger, serde
+        self.ledger, self.vault = ledger, vault
         self.session_id, self.agent_id = session_id, agent_id
         self.conf = ids.configurable(config)
         self.parent_id = ids.checkpoint_of(self.conf)
         self.checkpoint, self.new_versions = checkpoint, new_versions
         self.metadata = merged_metadata(config, metadata)
         self.added = {k: v for k, v in self.metadata.items() if k not in metadata}
-        self.open = not isinstance(serde, EncryptedSerializer)
         self.channels: dict[str, Placed] = {}
 
     @property
@@ -59,12 +57,13 @@ class Encoder:
     def encode(self, *, reuse: bool = True) -> NewCheckpoint:
         """The checkpoint's rows; with `reuse`, less what is stored with its parent."""
         parent = self.ledger.known(self.session_id, self.agent_id, self.parent_id) if reuse else Known({})
-        chunker = Chunker(self.serde, parent.ids, self.ledger.compression)
+        chunker = Chunker(self.vault, self.session_id, parent.ids, self.ledger.compression)
         values = self.checkpoint.get("channel_values") or {}
         for channel in values:
             ids.clean(channel, "channel")
         self.channels = {channel: self._placed(channel, value, parent, chunker) for channel, value in values.items()}
         body = self._body()
+        label = body_label(self.agent_id, str(self.checkpoint["id"]))
         return NewCheckpoint(
             agent_id=self.agent_id,
             checkpoint_id=str(self.checkpoint["id"]),
@@ -72,7 +71,7 @@ class Encoder:
             root_id=_text((self.conf.get("checkpoint_map") or {}).get("")) if self.agent_id else None,
             run_id=self._run_id(),
             payload=self._shown(self.metadata),
-            body=pack_body(body, self.ledger.compression),
+            body=pack_body(self.vault, body, label, self.ledger.compression),
             memory_ids=body.memory_ids,
             state_bytes=sum(placed.size for placed in self.channels.values()),
             state=self._shown({c: v for c, v in values.items() if not c.startswith(("__", "branch:", "join:"))}),
@@ -101,8 +100,8 @@ class Encoder:
         rest = {key: value for key, value in self.checkpoint.items() if key != "channel_values"}
         deltas = (self.metadata.get("counters_since_delta_snapshot") or {}).keys() - self.channels.keys()
         return Body(
-            dump(self.serde, rest, self._where),
-            dump(self.serde, self.metadata, lambda: f"{self._where()}, metadata"),
+            dump(self.vault.serde, rest, self._where),
+            dump(self.vault.serde, self.metadata, lambda: f"{self._where()}, metadata"),
             {channel: placed.place for channel, placed in self.channels.items()},
             sorted(deltas),
         )
@@ -112,8 +111,9 @@ class Encoder:
         return None if run_id is None else str(ids.clean(run_id, "run_id"))
 
     def _shown(self, values: Mapping[str, Any]) -> str:
-        """JSON of small plain values and descriptions of the others; of nothing, if values are to stay secret."""
-        return to_json({str(k): describe(v) for k, v in values.items()}) if self.open else "{}"
+        """JSON of small plain values and descriptions of the others; of all, if values are to stay secret."""
+        show = describe if self.vault.is_open else described
+        return to_json({text_for_json(str(k)): show(v) for k, v in values.items()})
 
     def status(self, writes: Sequence[WriteRow]) -> str | None:
         """What the checkpoint and the writes stored with it say of the session."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -10,14 +11,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from langgraph.checkpoint.serde.base import CipherProtocol, SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+
 from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.transact import Driver
-from langgraph_ledger.errors import SaverClosed
+from langgraph_ledger.errors import SaverClosed, ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.memory import Place
 from langgraph_ledger.operations.schema import check_schema, create_schema, missing_schema
+from langgraph_ledger.operations.secrets import add_secret, read_secrets
 from langgraph_ledger.records import to_json
 from langgraph_ledger.runs import Runs
+from langgraph_ledger.vault import CipherVault, PlainVault, Vault, decrypt, encrypt
 
 REMEMBERED_IDS = 500_000
 """How many references to chunks a saver remembers, over all checkpoints; the oldest checkpoints go first."""
@@ -78,6 +84,7 @@ class Ledger:
         self._ready = False
         self._closed = False
         self._lock = threading.Lock()
+        self._secrets: list[tuple[CipherProtocol, bytes]] = []
         self._known: OrderedDict[tuple[str, str, str], Known] = OrderedDict()
         self._weight = 0
         self._owner: tuple[int, str] | None = None
@@ -94,6 +101,33 @@ class Ledger:
                 raise missing_schema(self.name)
             yield create_schema(self.driver.migrations)
         self._ready = True
+
+    def vault(self, serde: SerializerProtocol) -> Flow[Vault]:
+        """How this ledger's bytes are sealed with a serializer; makes sure that the tables are there."""
+        yield from self.ready()
+        if not isinstance(serde, EncryptedSerializer):
+            return PlainVault(serde)
+        for cipher, secret in self._secrets:
+            if cipher is serde.cipher:
+                return CipherVault(serde.serde, cipher, secret)
+        secret = yield from self._secret(serde.cipher)
+        self._secrets.append((serde.cipher, secret))
+        return CipherVault(serde.serde, serde.cipher, secret)
+
+    def _secret(self, cipher: CipherProtocol) -> Flow[bytes]:
+        """The secret that keys chunk ids, stored encrypted: the one that this cipher can read, or a new one."""
+        stored = yield read_secrets()
+        for sealed in stored:
+            with contextlib.suppress(ValueError):
+                return decrypt(cipher, sealed)
+        if self.driver.read_only:
+            if not stored:
+                return b"nothing was ever written with a cipher"
+            raise ValueNotRestorable(f"{self.name} was encrypted with another key than this saver's")
+        secret = os.urandom(32)
+        yield add_secret(encrypt(cipher, secret))
+        # of several that were made at once, all use the first that their cipher can read
+        return (yield from self._secret(cipher))
 
     def known(self, session_id: str, agent_id: str, checkpoint_id: str | None) -> Known:
         """What this process knows of a checkpoint in the ledger; nothing, perhaps."""

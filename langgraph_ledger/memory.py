@@ -11,11 +11,11 @@ serialiser knows). Nothing here knows SQL.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ormsgpack
@@ -26,6 +26,7 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_ledger.codecs import Compression, compress, expand
 from langgraph_ledger.errors import ValueNotRestorable, ValueNotStorable
+from langgraph_ledger.vault import DIGEST_BYTES, INDEX, PART, Vault
 
 INLINE_BYTES = 320
 """Values up to this size stand in the body: a row of their own costs more than it could save."""
@@ -45,9 +46,6 @@ SLICE = 512
 """A list of nothing but numbers, text and the like is serialised so many elements at a time."""
 SLICE_BYTES = 32_768
 """A slice larger than this has large elements, and is serialised one by one after all."""
-
-DIGEST_BYTES = 16
-PART, INDEX = "part", "index"
 
 _SCALARS = frozenset((int, float, bool, type(None), str, bytes))
 
@@ -142,19 +140,19 @@ def unpack_shape(shape: Sequence[Any], ids: bytes) -> Pieces:
     return pieces
 
 
-def digest(kind: str, content: bytes, children: bytes = b"") -> bytes:
-    """The id of a chunk: 127 bits of SHA-256 over what it refers to and what it holds, behind one that says what it is.
+def memory_label(session_id: str, memory_id: bytes) -> str:
+    """The place of a chunk's content."""
+    return f"{session_id}/{memory_id.hex()}"
 
-    The first bit is set for bytes and clear for an index, so that SQL can follow the references of a rope without
-    looking at the chunks of bytes.
-    """
-    hasher = hashlib.sha256(b"%b%d:" % (kind.encode(), len(children)))
-    if children:
-        hasher.update(children)
-    hasher.update(content)
-    found = hasher.digest()
-    first = found[0] | 0x80 if kind == PART else found[0] & 0x7F
-    return bytes((first,)) + found[1:DIGEST_BYTES]
+
+def body_label(agent_id: str, checkpoint_id: str) -> str:
+    """The place of a checkpoint's body within its session."""
+    return f"checkpoint/{agent_id}/{checkpoint_id}"
+
+
+def write_label(agent_id: str, checkpoint_id: str, task_id: str, idx: int) -> str:
+    """The place of a pending write within its session."""
+    return f"write/{agent_id}/{checkpoint_id}/{task_id}/{idx}"
 
 
 @dataclass(slots=True)
@@ -184,37 +182,21 @@ class Body:
         return b"".join([place.ids for place in self.places.values()]) or None
 
 
-SEAL_BYTES = 8
-
-
-def seal(data: bytes) -> bytes:
-    """The bytes behind a digest of theirs, so that a changed byte is noticed."""
-    return hashlib.sha256(data).digest()[:SEAL_BYTES] + data
-
-
-def unseal(sealed: bytes) -> bytes:
-    """What `seal` was given."""
-    data = sealed[SEAL_BYTES:]
-    if hashlib.sha256(data).digest()[:SEAL_BYTES] != sealed[:SEAL_BYTES]:
-        raise ValueError("its digest does not match")
-    return data
-
-
 BODY_FORMAT = 1
 
 
-def pack_body(body: Body, compression: Compression = "lz4") -> bytes:
-    """A body as the bytes of its column: the encoding with its codec, a NUL, and the content."""
+def pack_body(vault: Vault, body: Body, label: str, compression: Compression = "lz4") -> bytes:
+    """A body as the bytes of its column: the encoding with its codec, a NUL and the content, sealed."""
     places = {channel: place.packed() for channel, place in body.places.items()}
     plain = ormsgpack.packb([BODY_FORMAT, body.checkpoint, body.metadata, places, list(body.deltas)])
     encoding, data = compress("b", plain, compression)
-    return seal(encoding.encode() + b"\0" + data)
+    return vault.seal(encoding.encode() + b"\0" + data, label)
 
 
-def unpack_body(data: bytes, where: Where) -> Body:
+def unpack_body(vault: Vault, data: bytes, label: str, where: Where) -> Body:
     """The body that `pack_body` wrote."""
     try:
-        encoding, _, packed = unseal(data).partition(b"\0")
+        encoding, _, packed = vault.unseal(data, label).partition(b"\0")
         version, checkpoint, metadata, places, deltas = ormsgpack.unpackb(expand(encoding.decode(), packed)[1])
         if version != BODY_FORMAT:
             raise ValueError(f"unknown body format {version}")
@@ -277,9 +259,10 @@ class Chunker:
     """Turns values into places, and collects the rows that have to be there and are not `known` to be."""
 
     def __init__(
-        self, serde: SerializerProtocol, known: frozenset[bytes] | set[bytes], compression: Compression = "lz4"
+        self, vault: Vault, session_id: str, known: frozenset[bytes] | set[bytes], compression: Compression = "lz4"
     ) -> None:
-        self.serde, self.known, self.compression = serde, known, compression
+        self.vault, self.serde = vault, vault.serde
+        self.session_id, self.known, self.compression = session_id, known, compression
         self.rows: dict[bytes, MemoryRow] = {}
         self.used: set[bytes] = set()
         """Every id that the places refer to, directly or not."""
@@ -341,7 +324,7 @@ class Chunker:
         return Ref(self._row(PART, data))
 
     def _row(self, kind: str, content: bytes, children: bytes = b"") -> bytes:
-        memory_id = digest(kind, content, children)
+        memory_id = self.vault.digest(kind, content, children)
         self.used.add(memory_id)
         if memory_id not in self.known and memory_id not in self.rows:
             self.rows[memory_id] = self._new_row(memory_id, kind, content, children)
@@ -349,6 +332,8 @@ class Chunker:
 
     def _new_row(self, memory_id: bytes, kind: str, content: bytes, children: bytes) -> MemoryRow:
         encoding, packed = compress(kind, content, self.compression)
+        if not self.vault.is_open:
+            packed = self.vault.seal(packed, memory_label(self.session_id, memory_id))
         return MemoryRow(memory_id, encoding, len(content) + len(children), packed, children or None)
 
     def _pieces(self, value: Any) -> Iterable[bytes | Ref]:
@@ -422,16 +407,34 @@ def _header(value: Any) -> bytes:
 
 
 def encode_writes(
-    chunker: Chunker, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str, where: Where
+    chunker: Chunker,
+    writes: Sequence[tuple[str, Any]],
+    place: tuple[str, str],
+    task_id: str,
+    task_path: str,
+    where: Where,
 ) -> list[WriteRow]:
     """A task's writes as rows; LangGraph's special channels have fixed indexes below zero."""
     rows = []
     for position, (channel, value) in enumerate(writes):
-        place = chunker.place(value, lambda channel=channel: f"{where()}, channel {channel!r}")  # type: ignore[misc]
+        found = chunker.place(value, partial(_channel, where, channel))
         index = WRITES_IDX_MAP.get(channel, position)
-        packed = seal(ormsgpack.packb(place.packed()))
-        rows.append(WriteRow(task_id, index, task_path, channel, packed, place.ids or None))
+        packed = chunker.vault.seal(ormsgpack.packb(found.packed()), write_label(*place, task_id, index))
+        rows.append(WriteRow(task_id, index, task_path, channel, packed, found.ids or None))
     return rows
+
+
+def _channel(where: Where, channel: str) -> str:
+    return f"{where()}, channel {channel!r}"
+
+
+def unpack_write(vault: Vault, row: WriteRow, place: tuple[str, str], where: Where) -> Place:
+    """Where a pending write's value is."""
+    try:
+        data = vault.unseal(row.place, write_label(*place, row.task_id, row.idx))
+        return unpack_place(ormsgpack.unpackb(data))
+    except Exception as error:
+        raise ValueNotRestorable(f"{where()}: the stored write is damaged: {error}") from error
 
 
 # --- restoring
@@ -449,8 +452,8 @@ def restore(serde: SerializerProtocol, place: Place, data: bytes, where: Where) 
 class Shelf:
     """Rows that were fetched together, each checked against its id and unpacked once."""
 
-    def __init__(self, rows: Fetched) -> None:
-        self.rows = rows
+    def __init__(self, vault: Vault, session_id: str, rows: Fetched) -> None:
+        self.vault, self.session_id, self.rows = vault, session_id, rows
         self._plain: dict[bytes, bytes] = {}
 
     def data(self, place: Place, where: Where) -> bytes:
@@ -461,9 +464,9 @@ class Shelf:
         self._join(place.pieces, parts, where)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def value(self, serde: SerializerProtocol, place: Place, where: Where) -> Any:
+    def value(self, place: Place, where: Where) -> Any:
         """The value at a place."""
-        return restore(serde, place, self.data(place, where), where)
+        return restore(self.vault.serde, place, self.data(place, where), where)
 
     def _join(self, pieces: Pieces, parts: list[bytes], where: Where) -> None:
         plain = self._plain
@@ -484,10 +487,13 @@ class Shelf:
         if row is None:
             raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is missing")
         try:
-            kind, plain = expand(row[0], row[1])
+            content = row[1]
+            if not self.vault.is_open:
+                content = self.vault.unseal(content, memory_label(self.session_id, memory_id))
+            kind, plain = expand(row[0], content)
         except Exception as error:
             raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: {error}") from error
-        if digest(kind, plain, row[2] or b"") != memory_id:
+        if self.vault.digest(kind, plain, row[2] or b"") != memory_id:
             raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: its digest does not match")
         self._plain[memory_id] = plain
         return plain

@@ -10,20 +10,20 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
 
-import ormsgpack
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, DeltaChannelHistory, PendingWrite
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import ids
 from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
-from langgraph_ledger.errors import InvalidInput, ValueNotRestorable
+from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Known, Ledger, Placed, process_start
-from langgraph_ledger.memory import Shelf, WriteRow, load, restore, unpack_body, unpack_place, unseal
+from langgraph_ledger.memory import Shelf, WriteRow, body_label, load, restore, unpack_body, unpack_write
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
 from langgraph_ledger.records import MAX_TEXT, as_time, text_for_json, to_json
 from langgraph_ledger.runs import Marked, Run, announce
+from langgraph_ledger.vault import Vault
 
 PAGE = 50
 """Checkpoints fetched at a time by `list` and by walks along the parent chain."""
@@ -36,14 +36,14 @@ def get_tuple(ledger: Ledger, serde: SerializerProtocol, config: Mapping[str, An
     """The checkpoint that a config names, or the latest; begins a run, or goes on with the one that is reading."""
     conf = ids.configurable(config)
     session_id, agent_id, checkpoint_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
-    yield from ledger.ready()
+    vault = yield from ledger.vault(serde)
     wanted = str(checkpoint_id) if checkpoint_id else None
     head, stored = yield read_checkpoint(session_id, agent_id, wanted)
     run = _run_of(ledger, conf, session_id, agent_id, head)
     if stored is None:
         announce(run)
         return None
-    found = decode(ledger, serde, stored, run)
+    found = decode(ledger, vault, stored, run)
     if not found.checkpoint["channel_versions"]:
         announce(run)
     return found
@@ -111,7 +111,7 @@ def _exists(pid: int) -> bool:
 
 
 def decode(
-    ledger: Ledger, serde: SerializerProtocol, stored: Stored, run: Run | None, shelf: Shelf | None = None
+    ledger: Ledger, vault: Vault, stored: Stored, run: Run | None, shelf: Shelf | None = None
 ) -> CheckpointTuple:
     """A checkpoint's rows as LangGraph's tuple, its strings marked with `run`. Pages share a shelf."""
 
@@ -120,17 +120,17 @@ def decode(
             f"thread {stored.session_id!r}, namespace {stored.agent_id!r}, checkpoint {stored.checkpoint_id!r}{detail}"
         )
 
-    body = unpack_body(stored.body, where)
-    checkpoint = load(serde, *body.checkpoint, where)
-    metadata = load(serde, *body.metadata, lambda: where(", metadata"))
+    body = unpack_body(vault, stored.body, body_label(stored.agent_id, stored.checkpoint_id), where)
+    checkpoint = load(vault.serde, *body.checkpoint, where)
+    metadata = load(vault.serde, *body.metadata, lambda: where(", metadata"))
     versions = checkpoint.get("channel_versions") or {}
-    shelf = shelf or Shelf(stored.memory)
+    shelf = shelf or Shelf(vault, stored.session_id, stored.memory)
     values: dict[str, Any] = {}
     channels: dict[str, Placed] = {}
     for channel, place in body.places.items():
         there = partial(where, f", channel {channel!r}")
         data = shelf.data(place, there)
-        values[channel] = restore(serde, place, data, there)
+        values[channel] = restore(vault.serde, place, data, there)
         channels[channel] = Placed(versions.get(channel), place, shelf.reachable(place.ids), len(data))
     written = set().union(*(shelf.reachable(row.memory_ids) for row in stored.writes if row.memory_ids))
     ledger.remember(stored.session_id, stored.agent_id, stored.checkpoint_id, Known(channels, written))
@@ -146,7 +146,7 @@ def decode(
         checkpoint=cast("Checkpoint", checkpoint),
         metadata=metadata,
         parent_config=_config(stored, stored.parent_id, run) if stored.parent_id else None,
-        pending_writes=[_write(serde, shelf, row, where) for row in stored.writes],
+        pending_writes=[_write(shelf, row, (stored.agent_id, stored.checkpoint_id), where) for row in stored.writes],
     )
 
 
@@ -156,15 +156,9 @@ def _config(stored: Stored, checkpoint_id: str, run: Run | None) -> Any:
     return {"configurable": place}
 
 
-def _write(serde: SerializerProtocol, shelf: Shelf, row: WriteRow, where: Any) -> PendingWrite:
-    def there() -> str:
-        return str(where(f", write of task {row.task_id} to {row.channel!r}"))
-
-    try:
-        place = unpack_place(ormsgpack.unpackb(unseal(row.place)))
-    except Exception as error:
-        raise ValueNotRestorable(f"{there()}: the stored write is damaged: {error}") from error
-    return (row.task_id, row.channel, shelf.value(serde, place, there))
+def _write(shelf: Shelf, row: WriteRow, place: tuple[str, str], where: Any) -> PendingWrite:
+    there = partial(where, f", write of task {row.task_id} to {row.channel!r}")
+    return (row.task_id, row.channel, shelf.value(unpack_write(shelf.vault, row, place, there), there))
 
 
 # --- listing
@@ -220,8 +214,7 @@ def delta_history(
     """Each channel's writes along the parent chain, oldest first, and the value that the chain starts from."""
     conf = ids.configurable(config)
     session_id, agent_id, checkpoint_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
-    yield from ledger.ready()
-    walk = _DeltaWalk(serde, session_id, agent_id, channels)
+    walk = _DeltaWalk((yield from ledger.vault(serde)), session_id, agent_id, channels)
     target = str(checkpoint_id) if checkpoint_id else None
     _, stored = yield read_checkpoint(session_id, agent_id, target, values=False)
     following = stored.parent_id if stored is not None else None
@@ -236,8 +229,9 @@ def delta_history(
 class _DeltaWalk:
     """Collects writes and seeds while going up the parent chain; each channel stops at its own seed."""
 
-    def __init__(self, serde: SerializerProtocol, session_id: str, agent_id: str, channels: Sequence[str]) -> None:
-        self.serde, self.place = serde, f"thread {session_id!r}, namespace {agent_id!r}"
+    def __init__(self, vault: Vault, session_id: str, agent_id: str, channels: Sequence[str]) -> None:
+        self.vault, self.session_id, self.agent_id = vault, session_id, agent_id
+        self.where = f"thread {session_id!r}, namespace {agent_id!r}"
         self.writes: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
         self.seeds: dict[str, Any] = {}
         self.remaining = set(channels)
@@ -247,16 +241,17 @@ class _DeltaWalk:
             return
 
         def where(detail: str = "") -> str:
-            return f"{self.place}, checkpoint {ancestor.checkpoint_id!r}{detail}"
+            return f"{self.where}, checkpoint {ancestor.checkpoint_id!r}{detail}"
 
-        shelf = Shelf(ancestor.memory)
+        shelf = Shelf(self.vault, self.session_id, ancestor.memory)
+        place = (self.agent_id, ancestor.checkpoint_id)
         for row in reversed(ancestor.writes):
             if row.channel in self.remaining:
-                self.writes[row.channel].append(_write(self.serde, shelf, row, where))
-        places = unpack_body(ancestor.body, where).places
+                self.writes[row.channel].append(_write(shelf, row, place, where))
+        places = unpack_body(self.vault, ancestor.body, body_label(*place), where).places
         for channel in self.remaining & places.keys():
             there = partial(where, f", channel {channel!r}")
-            self.seeds[channel] = shelf.value(self.serde, places[channel], there)
+            self.seeds[channel] = shelf.value(places[channel], there)
             self.remaining.discard(channel)
 
     def result(self) -> dict[str, DeltaChannelHistory]:

@@ -79,6 +79,11 @@ def describe(value: Any) -> Any:
         return [describe(v) for v in value]
     if type(value) is dict and len(value) <= MAX_ITEMS and all(map(_named_scalar, value.items())):
         return {text_for_json(k): describe(v) for k, v in value.items()}
+    return described(value)
+
+
+def described(value: Any) -> dict[str, Any]:
+    """What kind of value it is and how long, and nothing of what it holds."""
     kind = type(value)
     found: dict[str, Any] = {"$type": f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")}
     if isinstance(value, (str, bytes, bytearray, list, tuple, dict, set, frozenset)):

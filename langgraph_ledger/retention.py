@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from uuid import uuid4
+
+from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import ids
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import unpack_body
+from langgraph_ledger.memory import body_label, memory_label, unpack_body
 from langgraph_ledger.operations.retention import (
     PAGE,
     Measure,
@@ -30,6 +33,7 @@ from langgraph_ledger.operations.retention import (
 from langgraph_ledger.operations.retention import set_ttl as set_ttl_of
 from langgraph_ledger.records import now
 from langgraph_ledger.statements import Operation
+from langgraph_ledger.vault import Vault
 
 STRATEGIES = ("keep_latest", "delete")
 STATUSES = ("active", "paused", "completed", "failed")
@@ -112,6 +116,7 @@ def delete_for_runs(ledger: Ledger, run_ids: Sequence[str]) -> Flow[None]:
 
 def copy_thread(
     ledger: Ledger,
+    serde: SerializerProtocol,
     source_thread_id: str,
     target_thread_id: str,
     last: int | None = None,
@@ -124,16 +129,30 @@ def copy_thread(
     if last is not None and (isinstance(last, bool) or not isinstance(last, int) or last < 1):
         raise InvalidInput(f"last={last!r}: expected a number of checkpoints, at least 1")
     wanted = None if checkpoint_id is None else str(ids.clean(checkpoint_id, "checkpoint_id"))
-    yield from ledger.ready()
-    yield copy_session(source, target, uuid4().hex, now(), _summarise, last=last, checkpoint_id=wanted)
+    vault = yield from ledger.vault(serde)
+
+    def rebind(memory_id: bytes, content: bytes) -> bytes:
+        plain = vault.unseal(content, memory_label(source, memory_id))
+        return vault.seal(plain, memory_label(target, memory_id))
+
+    yield copy_session(
+        source,
+        target,
+        uuid4().hex,
+        now(),
+        partial(_summarise, vault),
+        last=last,
+        checkpoint_id=wanted,
+        rebind=None if vault.is_open else rebind,
+    )
 
 
-def prune(ledger: Ledger, selection: Selection) -> Flow[Freed]:
+def prune(ledger: Ledger, serde: SerializerProtocol, selection: Selection) -> Flow[Freed]:
     """Prunes threads one by one, each in a transaction of its own."""
     selection.check()
     chosen = selection.thread_ids
     named = None if chosen is None else [ids.clean(t, "thread_id") for t in _sequence(chosen, "thread_ids")]
-    yield from ledger.ready()
+    vault = yield from ledger.vault(serde)
     freed = Freed(dry_run=selection.dry_run)
     since = selection.since
     idle_since = since.isoformat() if since is not None and selection.strategy == "delete" else None
@@ -150,7 +169,7 @@ def prune(ledger: Ledger, selection: Selection) -> Flow[Freed]:
             if selection.strategy == "delete":
                 step = delete_session(session_id, uuid4().hex, now(), dry_run=selection.dry_run)
             else:
-                step = prune_session(session_id, policy, _summarise, dry_run=selection.dry_run)
+                step = prune_session(session_id, policy, partial(_summarise, vault), dry_run=selection.dry_run)
             freed.add((yield from _measured(step)))
         if named is not None or len(page) < PAGE:
             return freed
@@ -200,6 +219,9 @@ def _sequence(given: Sequence[str], what: str) -> Sequence[str]:
     return list(given)
 
 
-def _summarise(data: bytes) -> Summary:
-    body = unpack_body(data, lambda: "reading a checkpoint")
+def _summarise(vault: Vault, agent_id: str, checkpoint_id: str, data: bytes) -> Summary:
+    def where() -> str:
+        return f"namespace {agent_id!r}, checkpoint {checkpoint_id!r}"
+
+    body = unpack_body(vault, data, body_label(agent_id, checkpoint_id), where)
     return Summary(frozenset(body.deltas), frozenset(body.places))

@@ -313,7 +313,9 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             last: only so many of each namespace's latest checkpoints (1: the head alone), and what they need.
             checkpoint_id: only what led up to this root checkpoint, which becomes the copy's latest.
         """
-        self._run(retention.copy_thread(self._ledger, source_thread_id, target_thread_id, last, checkpoint_id))
+        self._run(
+            retention.copy_thread(self._ledger, self.serde, source_thread_id, target_thread_id, last, checkpoint_id)
+        )
 
     async def acopy_thread(
         self,
@@ -324,7 +326,9 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         checkpoint_id: str | None = None,
     ) -> None:
         """`copy_thread`, asynchronously."""
-        await self._arun(retention.copy_thread(self._ledger, source_thread_id, target_thread_id, last, checkpoint_id))
+        await self._arun(
+            retention.copy_thread(self._ledger, self.serde, source_thread_id, target_thread_id, last, checkpoint_id)
+        )
 
     def prune(  # type: ignore[override]
         self,
@@ -351,7 +355,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         Each thread is pruned in a transaction of its own, and runs may go on with it meanwhile.
         """
         chosen = Selection(thread_ids, strategy, keep_last, older_than, status, dry_run)
-        return self._run(retention.prune(self._ledger, chosen))
+        return self._run(retention.prune(self._ledger, self.serde, chosen))
 
     async def aprune(  # type: ignore[override]
         self,
@@ -365,7 +369,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
     ) -> Freed:
         """`prune`, asynchronously."""
         chosen = Selection(thread_ids, strategy, keep_last, older_than, status, dry_run)
-        return await self._arun(retention.prune(self._ledger, chosen))
+        return await self._arun(retention.prune(self._ledger, self.serde, chosen))
 
     def set_ttl(self, thread_id: str, ttl: timedelta | None) -> None:
         """Sets how long a thread may be idle before `sweep()` deletes it; None: for ever."""
@@ -493,14 +497,15 @@ class _Pages:
         """The next page's matching checkpoints."""
         size = reading.PAGE if self.left is None or self.filter else min(self.left, reading.PAGE)
         ledger = self.saver._ledger
+        vault = yield from ledger.vault(self.saver.serde)
         page, run = yield from reading.read_page(ledger, self.config, self.query, size)
         self.query = page.following
         self.ended = len(page.checkpoints) < size or self.query.checkpoint_id is not None
         found = []
         shelves: dict[str, Shelf] = {}
         for stored in page.checkpoints:
-            shelf = shelves.setdefault(stored.session_id, Shelf(stored.memory))
-            item = reading.decode(ledger, self.saver.serde, stored, run, shelf)
+            shelf = shelves.setdefault(stored.session_id, Shelf(vault, stored.session_id, stored.memory))
+            item = reading.decode(ledger, vault, stored, run, shelf)
             if reading.matching(item, self.filter):
                 found.append(item)
                 if self.left is not None:

@@ -23,7 +23,7 @@ from langgraph_ledger.errors import (
 )
 from langgraph_ledger.flow import Flow, Pause
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import Chunker, encode_writes, load, unpack_body
+from langgraph_ledger.memory import Chunker, body_label, encode_writes, load, unpack_body
 from langgraph_ledger.operations.checkpoints import (
     HELD,
     Head,
@@ -39,6 +39,7 @@ from langgraph_ledger.operations.checkpoints import (
 )
 from langgraph_ledger.records import describe, now, to_json
 from langgraph_ledger.runs import Marked, Run, Waiting
+from langgraph_ledger.vault import Vault
 
 TOUCH_SECONDS = 1.0
 """How much `sessions.last_active_at` may lag behind while nothing else changes."""
@@ -60,10 +61,10 @@ def put(
     conf = ids.configurable(config)
     session_id, agent_id, parent_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
     checkpoint_id = str(ids.clean(checkpoint.get("id"), "checkpoint_id"))
-    yield from ledger.ready()
+    vault = yield from ledger.vault(serde)
     run = ledger.runs.writing(conf, session_id, checkpoint) or Run(ledger.runs, session_id, None)
     run.check()
-    encoder = Encoder(ledger, serde, config, session_id, agent_id, checkpoint, metadata, new_versions)
+    encoder = Encoder(ledger, vault, config, session_id, agent_id, checkpoint, metadata, new_versions)
     new = encoder.encode()
     yield from _store_overtaken(ledger, run, agent_id, parent_id)
     ledger.runs.remember(run, agent_id, checkpoint_id)
@@ -74,7 +75,7 @@ def put(
         except ReuseRefused:
             yield from _store(ledger, run, encoder, encoder.encode(reuse=False), company, parent_id)
         except Duplicate:
-            yield from _compare(ledger, serde, session_id, new)
+            yield from _compare(ledger, vault, session_id, new)
             yield from _store_writes(ledger, run, company)
     except BaseException as error:
         _settle(company, error)
@@ -102,15 +103,20 @@ def put_writes(
     task_id, task_path = ids.clean(task_id, "task_id"), ids.clean(task_path, "task_path")
     for channel, _ in writes:
         ids.clean(channel, "channel")
-    yield from ledger.ready()
+    vault = yield from ledger.vault(serde)
     run = ledger.runs.writing(conf, session_id, None)
     blind = run is None
     run = run or Run(ledger.runs, session_id, None)
     run.check()
     place = (agent_id, str(checkpoint_id))
-    chunker = Chunker(serde, ledger.known(session_id, *place).ids, ledger.compression)
+    chunker = Chunker(vault, session_id, ledger.known(session_id, *place).ids, ledger.compression)
     rows = encode_writes(
-        chunker, writes, task_id, task_path, lambda: f"thread {session_id!r}, namespace {agent_id!r}, task {task_id}"
+        chunker,
+        writes,
+        place,
+        task_id,
+        task_path,
+        lambda: f"thread {session_id!r}, namespace {agent_id!r}, task {task_id}",
     )
     if not rows:
         return
@@ -251,10 +257,10 @@ def _store_overtaken(ledger: Ledger, run: Run, agent_id: str, parent_id: str | N
         yield from _store_writes(ledger, run, entries)
 
 
-def _compare(ledger: Ledger, serde: SerializerProtocol, session_id: str, new: NewCheckpoint) -> Flow[None]:
+def _compare(ledger: Ledger, vault: Vault, session_id: str, new: NewCheckpoint) -> Flow[None]:
     """The same checkpoint id came twice: fine if it is the same checkpoint, an error otherwise."""
     _, stored = yield read_checkpoint(session_id, new.agent_id, new.checkpoint_id, values=False)
-    if stored is None or stored.body == new.body or _same(serde, stored, new):
+    if stored is None or stored.body == new.body or _same(vault, stored, new):
         return
     raise CheckpointExists(
         f"thread {session_id!r}, namespace {new.agent_id!r} holds another checkpoint {new.checkpoint_id!r} already;"
@@ -262,11 +268,11 @@ def _compare(ledger: Ledger, serde: SerializerProtocol, session_id: str, new: Ne
     )
 
 
-def _same(serde: SerializerProtocol, stored: Stored, new: NewCheckpoint) -> bool:
+def _same(vault: Vault, stored: Stored, new: NewCheckpoint) -> bool:
     def parts(data: bytes) -> Iterator[Any]:
-        body = unpack_body(data, lambda: "comparing checkpoints")
-        yield load(serde, *body.checkpoint, lambda: "comparing checkpoints")
-        yield load(serde, *body.metadata, lambda: "comparing checkpoints")
+        body = unpack_body(vault, data, body_label(new.agent_id, new.checkpoint_id), lambda: "comparing checkpoints")
+        yield load(vault.serde, *body.checkpoint, lambda: "comparing checkpoints")
+        yield load(vault.serde, *body.metadata, lambda: "comparing checkpoints")
         yield {channel: place.packed() for channel, place in body.places.items()}
 
     return list(parts(stored.body)) == list(parts(new.body))

@@ -30,7 +30,10 @@ class Summary:
     valued: frozenset[str]
 
 
-Summarise = Callable[[bytes], Summary]
+Summarise = Callable[[str, str, bytes], Summary]
+
+Rebind = Callable[[bytes, bytes], bytes]
+"""A chunk's content as it has to be in the copy of a session: (chunk id, content) to content."""
 
 Measure = tuple[int, int, int, int]
 """Checkpoints, pending writes, chunks, and bytes of all three."""
@@ -244,12 +247,12 @@ class _Keeping:
         needed: set[tuple[str, str]] = set()
         for place in keep:
             row = self.by_place.get(place)
-            missing = set(self.summarise(row.body).open_deltas) if row else set()
+            missing = set(self.summarise(*row.place, row.body).open_deltas) if row else set()
             while row is not None and missing and row.parent_id is not None:
                 row = self.by_place.get((row.agent_id, row.parent_id))
                 if row is not None:
                     needed.add(row.place)
-                    missing -= self.summarise(row.body).valued
+                    missing -= self.summarise(*row.place, row.body).valued
         return needed
 
 
@@ -280,6 +283,7 @@ def copy_session(
     *,
     last: int | None = None,
     checkpoint_id: str | None = None,
+    rebind: Rebind | None = None,
 ) -> Operation[bool]:
     """Copies a thread to one that holds none; False if there is no source.
 
@@ -307,11 +311,30 @@ def copy_session(
             Statement("copy_memory", both),
             Statement("copy_writes", both),
         )
+        if rebind is not None:
+            yield from _rebound(target_id, rebind)
         if last is not None or checkpoint_id is not None:
             yield from _cut(target_id, last, checkpoint_id, summarise, now)
         return True
 
     return Operation("copy_thread", Access.WRITE, steps)
+
+
+def _rebound(session_id: str, rebind: Rebind) -> Steps[None]:
+    """Puts the content of a copy's chunks into the form that belongs to its place."""
+    after = b""
+    while True:
+        query = {"session_id": session_id, "after": after, "page": PAGE}
+        (rows,) = yield batch(Statement("read_session_memory", query))
+        changed = [
+            {"session_id": session_id, "memory_id": memory_id, "content": rebind(memory_id, content)}
+            for memory_id, content in rows
+        ]
+        if changed:
+            yield batch(Statement("replace_memory", many=changed))
+        if len(rows) < PAGE:
+            return
+        after = rows[-1][0]
 
 
 def _cut(session_id: str, last: int | None, checkpoint_id: str | None, summarise: Summarise, now: str) -> Steps[None]:

@@ -508,3 +508,16 @@ VACUUM (FULL, ANALYZE) {schema}pending_writes;
 
 -- name: compact_6
 VACUUM (FULL, ANALYZE) {schema}working_context;
+
+-- name: read_secrets
+SELECT s.secret FROM {schema}ledger_secrets s ORDER BY s.number;
+
+-- name: add_secret
+INSERT INTO {schema}ledger_secrets (secret) VALUES (:secret::bytea);
+
+-- name: read_session_memory
+SELECT m.memory_id, m.content FROM {schema}agent_memory m
+WHERE m.session_id = :session_id AND m.memory_id > :after::bytea ORDER BY m.memory_id LIMIT :page;
+
+-- name: replace_memory
+UPDATE {schema}agent_memory SET content = :content::bytea WHERE session_id = :session_id AND memory_id = :memory_id::bytea;

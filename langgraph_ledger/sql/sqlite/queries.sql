@@ -507,3 +507,16 @@ SELECT 1;
 
 -- name: compact_6
 SELECT 1;
+
+-- name: read_secrets
+SELECT s.secret FROM {schema}ledger_secrets s ORDER BY s.number;
+
+-- name: add_secret
+INSERT INTO {schema}ledger_secrets (secret) VALUES (:secret);
+
+-- name: read_session_memory
+SELECT m.memory_id, m.content FROM {schema}agent_memory m
+WHERE m.session_id = :session_id AND m.memory_id > :after ORDER BY m.memory_id LIMIT :page;
+
+-- name: replace_memory
+UPDATE {schema}agent_memory SET content = :content WHERE session_id = :session_id AND memory_id = :memory_id;

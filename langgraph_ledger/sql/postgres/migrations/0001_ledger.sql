@@ -94,3 +94,8 @@ ALTER TABLE {schema}working_context ALTER COLUMN content SET STORAGE EXTERNAL;
 
 CREATE VIEW {schema}rejected_writes AS
     SELECT * FROM {schema}checkpoint_log WHERE checkpoint_type = 'write_rejected';
+
+CREATE TABLE {schema}ledger_secrets (
+    number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    secret BYTEA NOT NULL
+);

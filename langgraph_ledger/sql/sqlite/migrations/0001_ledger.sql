@@ -86,3 +86,8 @@ CREATE TABLE working_context (
 
 CREATE VIEW rejected_writes AS
     SELECT * FROM checkpoint_log WHERE checkpoint_type = 'write_rejected';
+
+CREATE TABLE ledger_secrets (
+    number INTEGER NOT NULL PRIMARY KEY,
+    secret BLOB NOT NULL
+);

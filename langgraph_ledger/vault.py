@@ -1,0 +1,118 @@
+"""How what is stored is kept from being changed, moved or read: digests for everyone, a cipher for who wants one.
+
+A plain vault puts a digest over the bytes and the name of their place. A cipher vault encrypts, with the name of the
+place inside of the plain text (LangGraph's ciphers take no associated data), and its chunk ids are keyed: a plain
+digest of a short text can be guessed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from typing import Protocol
+
+from langgraph.checkpoint.serde.base import CipherProtocol, SerializerProtocol
+
+SEAL_BYTES = 8
+DIGEST_BYTES = 16
+PART, INDEX = "part", "index"
+
+_CIPHER = b"\1"
+_PLAIN = b"\0"
+
+
+class Vault(Protocol):
+    """What `memory.py` needs to name, seal and open bytes."""
+
+    serde: SerializerProtocol
+    is_open: bool
+    """Whether values may be shown in SQL, and digests may be guessed."""
+
+    def digest(self, kind: str, content: bytes, children: bytes) -> bytes: ...
+
+    def seal(self, data: bytes, label: str) -> bytes: ...
+
+    def unseal(self, sealed: bytes, label: str) -> bytes: ...
+
+
+def _named(kind: str, found: bytes) -> bytes:
+    """A digest as an id: the first bit is set for bytes and clear for an index.
+
+    So SQL can follow the references of a rope without looking at the chunks of bytes.
+    """
+    first = found[0] | 0x80 if kind == PART else found[0] & 0x7F
+    return bytes((first,)) + found[1:DIGEST_BYTES]
+
+
+class PlainVault:
+    """Digests only: a changed byte, or a row in the wrong place, is noticed; anyone with the database can read it."""
+
+    is_open = True
+
+    def __init__(self, serde: SerializerProtocol) -> None:
+        self.serde = serde
+
+    def digest(self, kind: str, content: bytes, children: bytes) -> bytes:
+        """The id of a chunk: 127 bits of SHA-256 over what it refers to and what it holds."""
+        hasher = hashlib.sha256(b"%b%d:" % (kind.encode(), len(children)))
+        if children:
+            hasher.update(children)
+        hasher.update(content)
+        return _named(kind, hasher.digest())
+
+    def seal(self, data: bytes, label: str) -> bytes:
+        """The bytes behind a digest of them and of their place."""
+        return _PLAIN + hashlib.sha256(label.encode() + b"\0" + data).digest()[:SEAL_BYTES] + data
+
+    def unseal(self, sealed: bytes, label: str) -> bytes:
+        """What `seal` was given; ValueError if bytes or place are not."""
+        if sealed[:1] == _CIPHER:
+            raise ValueError("it is encrypted: give the saver the EncryptedSerializer it was written with")
+        data = sealed[1 + SEAL_BYTES :]
+        if hashlib.sha256(label.encode() + b"\0" + data).digest()[:SEAL_BYTES] != sealed[1 : 1 + SEAL_BYTES]:
+            raise ValueError("its digest does not match")
+        return data
+
+
+class CipherVault:
+    """Everything encrypted, each piece bound to its place, ids keyed with the ledger's own secret."""
+
+    is_open = False
+
+    def __init__(self, serde: SerializerProtocol, cipher: CipherProtocol, secret: bytes) -> None:
+        self.serde, self._cipher, self._secret = serde, cipher, secret
+
+    def digest(self, kind: str, content: bytes, children: bytes) -> bytes:
+        """The id of a chunk: 127 bits of HMAC-SHA-256."""
+        keyed = hmac.new(self._secret, b"%b%d:" % (kind.encode(), len(children)), hashlib.sha256)
+        keyed.update(children)
+        keyed.update(content)
+        return _named(kind, keyed.digest())
+
+    def seal(self, data: bytes, label: str) -> bytes:
+        """The bytes and the name of their place, encrypted."""
+        return encrypt(self._cipher, label.encode() + b"\0" + data)
+
+    def unseal(self, sealed: bytes, label: str) -> bytes:
+        """What `seal` was given; ValueError if it was changed, moved, or never encrypted."""
+        if sealed[:1] != _CIPHER:
+            raise ValueError("it is not encrypted, and this saver reads only what is")
+        place, _, data = decrypt(self._cipher, sealed).partition(b"\0")
+        if place != label.encode():
+            raise ValueError("it was encrypted for another place")
+        return data
+
+
+def encrypt(cipher: CipherProtocol, data: bytes) -> bytes:
+    """Encrypted bytes with the cipher's name."""
+    name, encrypted = cipher.encrypt(data)
+    return _CIPHER + name.encode() + b"\0" + encrypted
+
+
+def decrypt(cipher: CipherProtocol, data: bytes) -> bytes:
+    """What `encrypt` was given; ValueError if the cipher refuses it."""
+    name, _, encrypted = data[1:].partition(b"\0")
+    try:
+        return cipher.decrypt(name.decode(), encrypted)
+    except Exception as error:
+        raise ValueError(f"it cannot be decrypted ({error})") from error
