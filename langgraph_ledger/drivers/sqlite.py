@@ -13,15 +13,18 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from langgraph_ledger import sql
 from langgraph_ledger.drivers.shield import shielded
-from langgraph_ledger.drivers.transact import ROLLBACK, Trace, pause, transact
+from langgraph_ledger.drivers.transact import BEGIN, COMMIT, ROLLBACK, Trace, pause, transact
 from langgraph_ledger.errors import (
     DatabaseError,
     DatabaseUnavailable,
@@ -41,6 +44,10 @@ T = TypeVar("T")
 
 SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 MAX_IDLE_READERS = 8
+MAX_THREADS = 32
+"""Threads for asynchronous callers. What waits in them shares commits, so they are more than there are cores."""
+MAX_GROUP = 64
+"""Operations that share a commit."""
 OLDEST = (3, 35, 0)
 
 
@@ -66,6 +73,7 @@ class SqliteDriver:
         """Starts without connections: at first, and in the child after a fork (it must not touch its parent's)."""
         self._pid = os.getpid()
         self._write_lock = threading.Lock()
+        self._queue: deque[Ticket] = deque()
         self._writer: sqlite3.Connection | None = None
         self._readers: list[sqlite3.Connection] = []
         self._executor: ThreadPoolExecutor | None = None
@@ -76,13 +84,30 @@ class SqliteDriver:
 
     def run(self, operation: Operation[T]) -> T:
         self._check_open()
+        if operation.access is Access.WRITE:
+            return self._write(operation)
         with self._connection(operation) as connection:
             return run_on(connection, operation, self._dialect, self.trace)
+
+    def _write(self, operation: Operation[T]) -> T:
+        """Group commit: whoever gets the connection carries out what waits for it too, in one transaction."""
+        ticket: Ticket = (operation, Future())
+        self._queue.append(ticket)
+        try:
+            with self._connection(operation) as connection:
+                if not ticket[1].done():
+                    group = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_GROUP))]
+                    run_group(connection, group, self._dialect, self.trace)
+        except BaseException:
+            with contextlib.suppress(ValueError):  # nobody is to carry out later what its caller has given up
+                self._queue.remove(ticket)
+            raise
+        return ticket[1].result()  # type: ignore[no-any-return]
 
     async def arun(self, operation: Operation[T]) -> T:
         self._check_open()
         if self._executor is None:
-            self._executor = ThreadPoolExecutor(MAX_IDLE_READERS, thread_name_prefix="ledger-sqlite")
+            self._executor = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="ledger-sqlite")
         return await shielded(asyncio.wrap_future(self._executor.submit(self.run, operation)))
 
     def _check_open(self) -> None:
@@ -292,24 +317,90 @@ def _check_given(connection: sqlite3.Connection) -> None:
         )
 
 
-def run_on(connection: sqlite3.Connection, operation: Operation[T], dialect: sql.Dialect, trace: Trace | None) -> T:
-    """Carries out one operation on a connection that nobody else uses meanwhile."""
+_SAVEPOINT = {"begin_write": "begin_part", "commit": "commit_part"}
+
+
+def run_on(
+    connection: sqlite3.Connection,
+    operation: Operation[T],
+    dialect: sql.Dialect,
+    trace: Trace | None,
+    *,
+    savepoint: bool = False,
+) -> T:
+    """Carries out one operation on a connection that nobody else uses meanwhile: a transaction, or a savepoint."""
     groups = transact(operation)
     try:
         group = next(groups)
         while True:
-            answers = [_execute(connection, statement, dialect, trace) for statement in group]
-            group = groups.send(answers)
+            if savepoint:
+                group = tuple(replace(s, name=_SAVEPOINT.get(s.name, s.name)) for s in group)
+            group = groups.send([_execute(connection, statement, dialect, trace) for statement in group])
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     except BaseException as error:
         if connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
-                _execute(connection, ROLLBACK, dialect, trace)
+                _execute(connection, Statement("rollback_part") if savepoint else ROLLBACK, dialect, trace)
         groups.close()
         if isinstance(error, sqlite3.Error):
             raise translate(error, operation.name) from error
         raise
+
+
+Ticket = tuple[Operation[Any], Future[Any]]
+"""An operation that waits for its turn, and the future that tells whoever asked for it."""
+
+
+def run_group(
+    connection: sqlite3.Connection, group: Sequence[Ticket], dialect: sql.Dialect, trace: Trace | None
+) -> None:
+    """Carries out several operations in one transaction, each in its own savepoint; tells each after the commit."""
+    if len(group) == 1:
+        operation, ticket = group[0]
+        _resolve(ticket, lambda: run_on(connection, operation, dialect, trace))
+        return
+    try:
+        _execute(connection, BEGIN[Access.WRITE], dialect, trace)
+        outcomes = [_part(connection, operation, dialect, trace) for operation, _ in group]
+        _execute(connection, COMMIT, dialect, trace)
+    except BaseException as error:
+        if connection.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                _execute(connection, ROLLBACK, dialect, trace)
+        for operation, ticket in group:
+            ticket.set_exception(translate(error, operation.name) if isinstance(error, sqlite3.Error) else error)
+        if not isinstance(error, Exception):
+            raise
+        return
+    for (_, ticket), outcome in zip(group, outcomes, strict=True):
+        _resolve(ticket, outcome)
+
+
+def _part(
+    connection: sqlite3.Connection, operation: Operation[Any], dialect: sql.Dialect, trace: Trace | None
+) -> Callable[[], Any]:
+    """Carries out one operation in a savepoint; what came of it is told when it is asked for."""
+    try:
+        result = run_on(connection, operation, dialect, trace, savepoint=True)
+    except Exception as error:
+        if not connection.in_transaction:  # an error like a full disk takes everybody's work with it
+            raise
+        return partial(_raise, error)
+    return lambda: result
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+def _resolve(ticket: Future[Any], outcome: Callable[[], Any]) -> None:
+    try:
+        ticket.set_result(outcome())
+    except BaseException as error:
+        ticket.set_exception(error)
+        if not isinstance(error, Exception):
+            raise
 
 
 def _execute(connection: sqlite3.Connection, statement: Statement, dialect: sql.Dialect, trace: Trace | None) -> Rows:

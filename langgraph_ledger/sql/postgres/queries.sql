@@ -31,6 +31,15 @@ COMMIT;
 -- name: rollback
 ROLLBACK;
 
+-- name: begin_part
+SAVEPOINT part;
+
+-- name: commit_part
+RELEASE SAVEPOINT part;
+
+-- name: rollback_part
+ROLLBACK TO SAVEPOINT part;
+
 -- name: lock_schema
 SELECT pg_advisory_xact_lock(7236219463881046093);
 

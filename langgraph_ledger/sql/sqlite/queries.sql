@@ -40,6 +40,15 @@ COMMIT;
 -- name: rollback
 ROLLBACK;
 
+-- name: begin_part
+SAVEPOINT part;
+
+-- name: commit_part
+RELEASE SAVEPOINT part;
+
+-- name: rollback_part
+ROLLBACK TO SAVEPOINT part;
+
 -- name: lock_schema
 SELECT 1;
 
