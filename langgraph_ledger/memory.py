@@ -36,8 +36,8 @@ GROUP_BYTES = 1024
 """How large a chunk of small elements is on average; four times as much at most."""
 LITERAL_BYTES = 64
 """Runs of small elements up to this size stand among the references."""
-INDEX_PIECES = 32
-"""How many pieces a chunk of references holds on average; eight times as many at most."""
+INDEX_PIECES = 16
+"""How many pieces a chunk of references holds on average; four times as many at most."""
 INLINE_PIECES = 8
 """How many pieces of a rope stand in the body."""
 NEST_BYTES = 2048
@@ -307,7 +307,7 @@ class Chunker:
         for piece in pieces:
             segment.append(piece)
             border = isinstance(piece, Ref) and piece.memory_id[1] < 256 // INDEX_PIECES and len(segment) > 3
-            if border or len(segment) == 8 * INDEX_PIECES:
+            if border or len(segment) == 4 * INDEX_PIECES:
                 shorter.append(self._index_row(segment))
                 segment = []
         if len(segment) > 3 or not shorter:
