@@ -239,6 +239,8 @@ def _store_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[
         yield from _refuse(ledger, run, "put_writes", agent_id, checkpoint_id, head)
         version, exist = yield put_pending_writes(_regardless(ledger, run, head), writes, memory, status, now())
     run.claimed = True
+    if not run.blind:
+        return  # a checkpoint that this run read or made, and that a prune has dropped since, takes its writes along
     for entry in entries:
         if entry.place not in exist:
             raise UnknownCheckpoint(

@@ -156,9 +156,7 @@ def appended_bytes(size: int) -> float:
         messages = [*messages, message(100_000 + extra, 2000)]
         chunker, place = cut(messages, frozenset(chunker.used))
         rows = chunker.rows.values()
-        stored += sum(80 + len(r.content) + len(r.children or b"") for r in rows) + len(
-            ormsgpack.packb(place.packed())
-        )
+        stored += sum(80 + len(r.content) + len(r.children or b"") for r in rows) + len(ormsgpack.packb(place.packed()))
     return stored / 20
 
 
