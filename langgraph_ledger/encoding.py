@@ -43,7 +43,7 @@ class Encoder:
         self.parent_id = ids.checkpoint_of(self.conf)
         self.checkpoint, self.new_versions = checkpoint, new_versions
         self.metadata = merged_metadata(config, metadata)
-        self.added = {k: v for k, v in self.metadata.items() if k not in metadata}
+        self.added = {k: v for k, v in self.metadata.items() if k not in (metadata or {})}
         self.channels: dict[str, Placed] = {}
 
     @property
@@ -128,7 +128,7 @@ def _text(value: Any) -> str | None:
 
 def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The checkpoint's metadata and, as every LangGraph saver adds them, the config's plain keys; no secrets."""
-    merged = dict(metadata)
+    merged = dict(metadata or {})
     for source, from_configurable in ((config.get("metadata"), False), (config.get("configurable"), True)):
         for key, value in (source or {}).items():
             if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__"):

@@ -61,6 +61,18 @@ def drive(flow: Flow[T], driver: Driver) -> T:
         return stop.value  # type: ignore[no-any-return]
 
 
+def _watched(future: Future[None]) -> asyncio.Future[None]:
+    """The future for this loop. Its error is somebody's to raise, but not of everyone who waits."""
+    found = asyncio.wrap_future(future)
+    found.add_done_callback(_seen)
+    return found
+
+
+def _seen(future: asyncio.Future[None]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
 async def adrive(flow: Flow[T], driver: Driver) -> T:
     """Carries out a flow on the running event loop."""
     answer: Any
@@ -71,9 +83,10 @@ async def adrive(flow: Flow[T], driver: Driver) -> T:
                 if isinstance(step, Operation):
                     answer = await driver.arun(step)
                 elif isinstance(step, Future):  # shielded: a waiter that is cancelled must not cancel what it waits for
-                    answer = await asyncio.shield(asyncio.wrap_future(step))
+                    answer = await asyncio.shield(_watched(step))
                 else:
-                    waiting = asyncio.shield(asyncio.wrap_future(step.until))
+                    waiting = asyncio.shield(_watched(step.until))
+                    waiting.add_done_callback(_seen)
                     answer = bool((await asyncio.wait([waiting], timeout=step.seconds))[0])
             except BaseException as error:
                 step = flow.throw(error)

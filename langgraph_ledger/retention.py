@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -214,8 +214,8 @@ def _measured(step: Operation[Measure]) -> Flow[Measure]:
 
 
 def _sequence(given: Sequence[str], what: str) -> Sequence[str]:
-    if isinstance(given, (str, bytes)):
-        raise InvalidInput(f"{what} must be a sequence of ids, not one string: {given!r:.80}")
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise InvalidInput(f"{what} must be a sequence of ids, not one string or something else: {given!r:.80}")
     return list(given)
 
 

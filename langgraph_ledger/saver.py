@@ -290,7 +290,10 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         await self._arun(retention.delete_thread(self._ledger, thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Deletes the checkpoints whose metadata has one of these `run_id`s, in every thread."""
+        """Deletes the checkpoints whose metadata has one of these `run_id`s, in every thread.
+
+        A `DeltaChannel` that was last stored whole before such a run loses what the run added to it.
+        """
         self._run(retention.delete_for_runs(self._ledger, run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -462,7 +465,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 def _checked_limit(limit: Any) -> int:
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise InvalidInput(f"limit={limit!r}: expected a number of items, zero or more")
-    return limit
+    return min(limit, 2**31)  # no database has more, and not every one can be told a larger number
 
 
 class _Setup:

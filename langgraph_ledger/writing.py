@@ -31,6 +31,7 @@ from langgraph_ledger.operations.checkpoints import (
     PlacedWrite,
     Stored,
     Writer,
+    checkpoint_exists,
     log_entry,
     put_checkpoint,
     put_pending_writes,
@@ -129,6 +130,11 @@ def put_writes(
     if put is not None and not put.done():
         yield put
     if blind:
+        if not (yield checkpoint_exists(session_id, *place)):
+            raise UnknownCheckpoint(
+                f"thread {session_id!r}, namespace {agent_id!r} holds no checkpoint {place[1]!r} to which these writes"
+                " could belong: put the checkpoint first"
+            )
         yield from _store_writes(ledger, run, [entry])
         _stored(ledger, run, [entry])
         return
@@ -233,20 +239,13 @@ def _store_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[
     status = status_after([row for _, _, row in writes])
     if status is not None:
         run.touched = (status, 0.0)
-    version, exist = yield put_pending_writes(writer, writes, memory, status, now())
+    version = yield put_pending_writes(writer, writes, memory, status, now())
     while version is None:
         head = yield read_root(run.session_id)
         yield from _refuse(ledger, run, "put_writes", agent_id, checkpoint_id, head)
-        version, exist = yield put_pending_writes(_regardless(ledger, run, head), writes, memory, status, now())
+        version = yield put_pending_writes(_regardless(ledger, run, head), writes, memory, status, now())
+    # A checkpoint that this run read or made, and that a prune has dropped since, takes its writes along.
     run.claimed = True
-    if not run.blind:
-        return  # a checkpoint that this run read or made, and that a prune has dropped since, takes its writes along
-    for entry in entries:
-        if entry.place not in exist:
-            raise UnknownCheckpoint(
-                f"thread {run.session_id!r}, namespace {entry.place[0]!r} holds no checkpoint {entry.place[1]!r} to"
-                " which these writes could belong: put the checkpoint first"
-            )
 
 
 def _store_overtaken(ledger: Ledger, run: Run, agent_id: str, parent_id: str | None) -> Flow[None]:
@@ -262,7 +261,7 @@ def _store_overtaken(ledger: Ledger, run: Run, agent_id: str, parent_id: str | N
 def _compare(ledger: Ledger, vault: Vault, session_id: str, new: NewCheckpoint) -> Flow[None]:
     """The same checkpoint id came twice: fine if it is the same checkpoint, an error otherwise."""
     _, stored = yield read_checkpoint(session_id, new.agent_id, new.checkpoint_id, values=False)
-    if stored is None or stored.body == new.body or _same(vault, stored, new):
+    if stored is None or (stored.parent_id == new.parent_id and _same(vault, stored, new)):
         return
     raise CheckpointExists(
         f"thread {session_id!r}, namespace {new.agent_id!r} holds another checkpoint {new.checkpoint_id!r} already;"
@@ -277,7 +276,7 @@ def _same(vault: Vault, stored: Stored, new: NewCheckpoint) -> bool:
         yield load(vault.serde, *body.metadata, lambda: "comparing checkpoints")
         yield {channel: place.packed() for channel, place in body.places.items()}
 
-    return list(parts(stored.body)) == list(parts(new.body))
+    return stored.body == new.body or list(parts(stored.body)) == list(parts(new.body))
 
 
 def _refuse(
@@ -324,6 +323,8 @@ def _conflict(run: Run, operation: str, agent_id: str, head: Head | None) -> Sta
         what = "the thread has been deleted"
     elif run.committed:
         what = f"another run has taken the thread over (it is at version {facts['version_found']})"
+    elif run.read_version is None:
+        what = f"its writer has not read the thread, which is at version {facts['version_found']} and elsewhere"
     else:
         what = (
             f"the thread has moved on from version {facts['version_read']}, which this run read, to version"

@@ -105,7 +105,7 @@ def test_a_step_is_one_commit(four: Flavoured) -> None:
     builder.add_edge(START, "step")
     builder.add_conditional_edges("step", lambda state: "step" if state["n"] < 30 else "__end__")
     graph = builder.compile(checkpointer=four.saver)
-    four.call("setup") if not four.is_async else four.call("setup")
+    four.call("setup")
     counts = counted(four.saver)
     four.invoke(graph, {"n": 0}, {**at("t"), "recursion_limit": 100}, durability="sync")
     steps, writes = 32, 31

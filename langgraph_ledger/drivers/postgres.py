@@ -81,7 +81,7 @@ class PostgresDriver:
         max_lifetime: float = 3600.0,
         connection_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        if schema is not None and (not schema or "\0" in schema or len(schema.encode()) > 63):
+        if schema is not None and (not schema or any(c in schema for c in "\0{}") or len(schema.encode()) > 63):
             raise InvalidInput(f"schema={schema!r}: expected a Postgres identifier of 1 to 63 bytes")
         if min_size < 0 or max_size < 1 or min_size > max_size:
             raise InvalidInput(

@@ -13,6 +13,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -46,6 +47,8 @@ SYNCHRONOUS = ("OFF", "NORMAL", "FULL", "EXTRA")
 MAX_IDLE_READERS = 8
 MAX_THREADS = 32
 """Threads for asynchronous callers. What waits in them shares commits, so they are more than there are cores."""
+FORK_SECONDS = 10.0
+"""How long a fork waits for saves that are under way."""
 MAX_GROUP = 64
 """Operations that share a commit."""
 OLDEST = (3, 35, 0)
@@ -66,12 +69,15 @@ class SqliteDriver:
         self._synchronous, self._busy_timeout = synchronous.upper(), busy_timeout
         self._dialect = sql.load("sqlite")
         self._in_memory = path == ":memory:"
-        self._closed = False
+        self._closed = self._carried = False
         self._reset()
+        _drivers.add(self)
 
     def _reset(self) -> None:
-        """Starts without connections: at first, and in the child after a fork (it must not touch its parent's)."""
+        """Starts without connections: at first, and in the child after a fork."""
         self._pid = os.getpid()
+        self._gate = threading.Condition()
+        self._in_use = 0
         self._write_lock = threading.Lock()
         self._queue: deque[Ticket] = deque()
         self._writer: sqlite3.Connection | None = None
@@ -113,10 +119,13 @@ class SqliteDriver:
     def _check_open(self) -> None:
         if self._closed:
             raise SaverClosed(f"the saver on {self.path!r} was closed; make a new LedgerSaver to go on")
-        if self._pid != os.getpid():
-            if self._in_memory:
-                raise DatabaseUnavailable("a ':memory:' ledger does not follow a fork: use a file")
-            self._reset()
+        if self._pid != os.getpid() and self._in_memory:
+            raise DatabaseUnavailable("a ':memory:' ledger does not follow a fork: use a file")
+        if self._carried:
+            raise DatabaseUnavailable(
+                f"this process was forked while the saver on {self.path!r} was at work, and SQLite connections must not"
+                " be carried over a fork: make the saver in the child, or fork when it is idle"
+            )
         if self.read_only and self._in_memory:
             raise InvalidInput("a ':memory:' ledger cannot be read_only: there would be nothing to read")
 
@@ -124,23 +133,61 @@ class SqliteDriver:
     def _connection(self, operation: Operation[Any]) -> Iterator[sqlite3.Connection]:
         if operation.access is not Access.READ and self.read_only:
             raise ReadOnlyLedger(f"{operation.name}: the saver on {self.path!r} was opened with read_only=True")
-        if operation.access is not Access.READ or self._in_memory:
-            with self._write_lock:
-                if self._writer is None:
-                    self._writer = self._open()
-                yield self._writer
-            return
+        with self._gate:
+            self._in_use += 1
         try:
-            reader = self._readers.pop()
-        except IndexError:
-            reader = self._open()
-        try:
-            yield reader
+            if operation.access is not Access.READ or self._in_memory:
+                with self._write_lock:
+                    if self._writer is None:
+                        self._writer = self._open()
+                    yield self._writer
+                return
+            try:
+                reader = self._readers.pop()
+            except IndexError:
+                reader = self._open()
+            try:
+                yield reader
+            finally:
+                if len(self._readers) < MAX_IDLE_READERS and not self._closed:
+                    self._readers.append(reader)
+                else:
+                    reader.close()
         finally:
-            if len(self._readers) < MAX_IDLE_READERS and not self._closed:
-                self._readers.append(reader)
-            else:
-                reader.close()
+            with self._gate:
+                self._in_use -= 1
+                self._gate.notify_all()
+
+    def _before_fork(self) -> None:
+        """Closes the connections when nobody uses them, and keeps everybody from opening new ones.
+
+        SQLite forbids to carry a connection over a fork: the child would believe that it holds locks which only its
+        parent has, and the parent might remove the log that the child still writes to.
+        """
+        if self._in_memory or self._pid != os.getpid():
+            return
+        self._gate.acquire()
+        if self._gate.wait_for(lambda: self._in_use == 0, FORK_SECONDS):
+            self._close_connections()
+
+    def _after_fork(self, *, child: bool) -> None:
+        if self._in_memory or (self._pid != os.getpid() and not child):
+            return
+        if not child:
+            self._gate.release()
+        elif self._pid != os.getpid():
+            self._carried = self._writer is not None or bool(self._readers) or self._in_use > 0
+            keep = (self._writer, self._readers)
+            self._reset()
+            if self._carried:
+                _never_closed.append(keep)
+
+    def _close_connections(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+        while self._readers:
+            self._readers.pop().close()
 
     def _open(self) -> sqlite3.Connection:
         try:
@@ -196,14 +243,33 @@ class SqliteDriver:
         if self._executor is not None:
             self._executor.shutdown(wait=True)
         with self._write_lock:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
-        while self._readers:
-            self._readers.pop().close()
+            self._close_connections()
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)
+
+
+_drivers: weakref.WeakSet[SqliteDriver] = weakref.WeakSet()
+_never_closed: list[Any] = []
+"""Connections of a parent process: closing them here could release what they guard there."""
+
+
+def _before_fork() -> None:
+    for driver in list(_drivers):
+        driver._before_fork()
+
+
+def _after_fork(*, child: bool) -> None:
+    for driver in list(_drivers):
+        driver._after_fork(child=child)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=partial(_after_fork, child=False),
+        after_in_child=partial(_after_fork, child=True),
+    )
 
 
 class GivenSqliteDriver:

@@ -172,28 +172,32 @@ def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[in
 
 def put_pending_writes(
     writer: Writer, writes: Sequence[PlacedWrite], memory: Sequence[MemoryRow], status: str | None, now: str
-) -> Operation[tuple[int | None, frozenset[tuple[str, str]]]]:
-    """Stores tasks' writes; returns the version of the root row or None, and which of the checkpoints exist."""
-    places = sorted({(agent_id, checkpoint_id) for agent_id, checkpoint_id, _ in writes})
+) -> Operation[int | None]:
+    """Stores tasks' writes, those whose checkpoint is there; returns the version of the root row or None."""
 
-    def steps() -> Steps[tuple[int | None, frozenset[tuple[str, str]]]]:
+    def steps() -> Steps[int | None]:
         touch = status is not None or not writer.holds
-        finds = [
-            Statement("find_checkpoint", {"session_id": writer.session_id, "agent_id": a, "checkpoint_id": c})
-            for a, c in places
-        ]
         answers = yield batch(
             _claim_or_keep(writer, now),
-            *finds,
             _memory_rows(writer, memory),
             *_write_rows(writer, writes),
             _touch(writer, status, None, now) if touch else None,
             last=True,
         )
-        exist = [place for place, rows in zip(places, answers[1:], strict=False) if rows]
-        return _first(answers[0]), frozenset(exist)
+        return _first(answers[0])
 
     return Operation("put_writes", Access.WRITE, steps)
+
+
+def checkpoint_exists(session_id: str, agent_id: str, checkpoint_id: str) -> Operation[bool]:
+    """Whether there is such a checkpoint."""
+    place = {"session_id": session_id, "agent_id": agent_id, "checkpoint_id": checkpoint_id}
+
+    def steps() -> Steps[bool]:
+        (rows,) = yield batch(Statement("find_checkpoint", place), last=True)
+        return bool(rows)
+
+    return Operation("find_checkpoint", Access.READ, steps)
 
 
 def _first(rows: Rows) -> int | None:

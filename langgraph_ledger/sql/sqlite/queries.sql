@@ -418,7 +418,7 @@ FROM {schema}agent_state_ledger s WHERE s.session_id = :session_id AND s.deleted
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
     checkpoint_id = excluded.checkpoint_id, version = l.version + 1, writer = excluded.writer,
     state = excluded.state, updated_at = excluded.updated_at, deleted_at = NULL
-WHERE l.deleted_at IS NOT NULL
+WHERE l.deleted_at IS NOT NULL OR l.checkpoint_id IS NULL
 RETURNING agent_id;
 
 -- name: copy_session
