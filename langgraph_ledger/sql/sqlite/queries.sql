@@ -3,8 +3,8 @@
 -- fragment: walk
 positions (i) AS (
     SELECT 0 UNION ALL
-    SELECT p.i + 1 FROM positions p
-    WHERE p.i < MAX(256, (SELECT COALESCE(MAX(length(r.ids)), 0) / 16 FROM roots r))
+    SELECT o.i + 1 FROM positions o
+    WHERE o.i < MAX(256, (SELECT COALESCE(MAX(length(r.ids)), 0) / 16 FROM roots r))
 ),
 -- an id whose first bit is clear is an index: its row refers to further rows
 trees (session_id, ids) AS (
@@ -12,14 +12,14 @@ trees (session_id, ids) AS (
     UNION
     SELECT t.session_id, m.children
     FROM trees t
-        CROSS JOIN positions p ON p.i * 16 < length(t.ids) AND substr(t.ids, p.i * 16 + 1, 1) < x'80'
+        CROSS JOIN positions o ON o.i * 16 < length(t.ids) AND substr(t.ids, o.i * 16 + 1, 1) < x'80'
         CROSS JOIN {schema}agent_memory m
-            ON m.session_id = t.session_id AND m.memory_id = substr(t.ids, p.i * 16 + 1, 16)
+            ON m.session_id = t.session_id AND m.memory_id = substr(t.ids, o.i * 16 + 1, 16)
     WHERE m.children IS NOT NULL
 ),
 needed (session_id, memory_id) AS (
-    SELECT DISTINCT t.session_id, substr(t.ids, p.i * 16 + 1, 16)
-    FROM trees t CROSS JOIN positions p ON p.i * 16 < length(t.ids)
+    SELECT DISTINCT t.session_id, substr(t.ids, o.i * 16 + 1, 16)
+    FROM trees t CROSS JOIN positions o ON o.i * 16 < length(t.ids)
 );
 
 -- fragment: memory
