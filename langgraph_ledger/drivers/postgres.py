@@ -200,6 +200,8 @@ class PostgresDriver:
     def _own_pool(self) -> ConnectionPool[Any]:
         with self._lock:
             if self._pool is None:
+                # once without the pool, which would hide the reason of a failure behind its timeout
+                psycopg.connect(self._url or "", **self._pool_options["kwargs"]).close()
                 pool = ConnectionPool(
                     self._url or "", check=_check_alive, name="langgraph_ledger", **self._pool_options
                 )
@@ -295,6 +297,8 @@ class PostgresDriver:
                         "psycopg cannot use the ProactorEventLoop, the default on Windows: run the program with"
                         " asyncio.SelectorEventLoop"
                     )
+                first = await psycopg.AsyncConnection.connect(self._url or "", **self._pool_options["kwargs"])
+                await first.close()
                 pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
                     self._url or "", check=_acheck_alive, name="langgraph_ledger", **self._pool_options
                 )

@@ -1,0 +1,105 @@
+"""Every notebook runs from top to bottom, offline, and prints what is stored in it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parent.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+class ThisPython(KernelSpecManager):
+    """The one kernel there is: the interpreter that runs the tests, whatever else is installed on the machine."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=command, display_name="Python 3", language="python", name=kernel_name)
+
+
+class Kernel(AsyncKernelManager):
+    """A kernel of this Python."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(kernel_spec_manager=ThisPython(), **options)
+
+
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Sets variables, for the kernel to inherit, and puts back what was there."""
+    before = dict(os.environ)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def execute(notebook: Any, folder: Path) -> Any:
+    """Runs a copy of a notebook; `folder` takes all that the kernel writes. Raises if a cell does."""
+    places = {name: folder / name for name in ("TMPDIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR", "work")}
+    for place in places.values():
+        place.mkdir()
+    work = places.pop("work")
+    copy = nbformat.from_dict(notebook)
+    with environment(
+        **{name: str(place) for name, place in places.items()},
+        PYTHONPATH=str(ROOT),
+        LANGSMITH_TRACING="false",
+        # No address beyond this machine can be reached by what asks for proxies.
+        HTTPS_PROXY="http://127.0.0.1:9",
+        HTTP_PROXY="http://127.0.0.1:9",
+        JUPYTER_PLATFORM_DIRS="1",
+    ):
+        NotebookClient(
+            copy,
+            kernel_manager_class=Kernel,
+            resources={"metadata": {"path": str(work)}},
+            timeout=60,
+            coalesce_streams=True,
+        ).execute()
+    assert list(work.iterdir()) == [], "the notebook leaves files in its folder"
+    assert list(places["TMPDIR"].iterdir()) == [], "the notebook leaves temporary files"
+    return copy
+
+
+def shown(notebook: Any) -> list[str]:
+    """What each code cell shows, as text."""
+    return [
+        "".join(
+            output["text"] if output.output_type == "stream" else output.get("data", {}).get("text/plain", "")
+            for output in cell.outputs
+        )
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+    ]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_it_prints_what_is_stored_in_it(path: Path, tmp_path: Path) -> None:
+    stored = nbformat.read(path, as_version=4)
+    executed = execute(stored, tmp_path)
+    assert shown(executed) == shown(stored)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+def test_it_was_run_from_top_to_bottom(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    assert not any(output.output_type == "error" for cell in code for output in cell.outputs)
+    assert any(shown(notebook))
+
+
+def test_there_is_one() -> None:
+    assert NOTEBOOKS
