@@ -7,6 +7,7 @@ is stale, a retry within it could not succeed), and no GraphBubbleUp, which its 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from langgraph_ledger.errors import InvalidInput, LedgerError
@@ -120,9 +121,16 @@ async def amodify(
     )
 
 
-def _runs(
-    invoke: Callable[[Any], Any], history: Callable[[], Any], given: Any, config: Mapping[str, Any], attempts: int
-) -> Generator[Any, Any, Any]:
+@dataclass(frozen=True, slots=True)
+class _Thread:
+    """How a retry runs the graph and looks at its thread; each call may return something to be awaited."""
+
+    invoke: Callable[[Any], Any]
+    ancestors: Callable[[], Any]
+    read: Callable[[str], Any]
+
+
+def _runs(thread: _Thread, given: Any, config: Mapping[str, Any], attempts: int) -> Generator[Any, Any, Any]:
     """Runs a graph until no other run is in the way, adding the input once and only once."""
     if attempts < 1:
         raise InvalidInput(f"attempts={attempts}: expected at least 1")
@@ -132,16 +140,44 @@ def _runs(
     stored: list[str] = []
     for attempt in range(1, attempts + 1):
         try:
-            return (yield invoke(pending))
+            return (yield thread.invoke(pending))
         except StateConflict as conflict:
-            if attempt == attempts or getattr(given, "resume", None) is not None:
-                raise  # an answer to an interrupt belongs to that interrupt, which the winner has consumed
+            if attempt == attempts or _is_used_up(given, conflict):
+                raise
             if conflict.last_committed is not None:
                 stored.append(conflict.last_committed)
-        # What this call has committed is part of the thread if the thread's latest checkpoint descends from it.
-        known = (yield history()) if stored else ()
-        pending = None if any(checkpoint in known for checkpoint in stored) else given
+        pending = None if (yield from _is_added(thread, stored)) else given
     raise AssertionError("unreachable")
+
+
+def _is_used_up(given: Any, conflict: StateConflict) -> bool:
+    """Whether the input must not be given again.
+
+    A thread whose owner is at work will not be free at once. An answer to an interrupt belongs to that interrupt, which the winner has consumed. An update that was stored as
+    task writes, on a checkpoint of somebody else's, has been taken up by the winner.
+    """
+    if isinstance(conflict, SessionBusy) or getattr(given, "resume", None) is not None:
+        return True
+    is_command = hasattr(given, "update") and hasattr(given, "goto")
+    return is_command and conflict.committed and conflict.last_committed is None
+
+
+def _is_added(thread: _Thread, stored: list[str]) -> Generator[Any, Any, bool]:
+    """Whether the thread's state holds what these checkpoints of the refused run have added.
+
+    It does if the latest checkpoint descends from one of them; but input is only applied by the step after it, and
+    another run's input or update in between drops it.
+    """
+    line = list((yield thread.ancestors())) if stored else []
+    for checkpoint_id in stored:
+        if checkpoint_id not in line:
+            continue
+        place = line.index(checkpoint_id)
+        if place == 0 or (yield thread.read(checkpoint_id)).metadata.get("source") != "input":
+            return True
+        if (yield thread.read(line[place - 1])).metadata.get("source") == "loop":
+            return True
+    return False
 
 
 def retry_on_conflict(
@@ -150,35 +186,29 @@ def retry_on_conflict(
     """`graph.invoke`, again from the fresh state if another run was first. The input is added once and only once.
 
     If the refused run had already stored its input, and the winner built on it, the retry continues from there
-    instead of adding the input again. A `Command(resume=...)` is not retried: its interrupt is gone. Raises
-    `StateConflict` after `attempts` tries.
+    instead of adding the input again. A `Command(resume=...)` is not retried: its interrupt is gone; nor is another
+    command that the winner has taken up, nor anything on a busy thread. Raises `StateConflict` then, and after `attempts` tries.
     """
-    saver, thread = graph.checkpointer, {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
-    return _drive(
-        _runs(
-            lambda value: graph.invoke(value, config, **invoke_options),
-            lambda: saver.ancestors(thread),
-            input,
-            config,
-            attempts,
-        )
+    saver, place = graph.checkpointer, {**config["configurable"], "checkpoint_ns": ""}
+    thread = _Thread(
+        lambda value: graph.invoke(value, config, **invoke_options),
+        lambda: saver.ancestors({"configurable": place}),
+        lambda checkpoint_id: saver.get_tuple({"configurable": {**place, "checkpoint_id": checkpoint_id}}),
     )
+    return _drive(_runs(thread, input, config, attempts))
 
 
 async def aretry_on_conflict(
     graph: Any, input: Any, config: Mapping[str, Any], *, attempts: int = 5, **invoke_options: Any
 ) -> Any:
     """`retry_on_conflict` with `graph.ainvoke`."""
-    saver, thread = graph.checkpointer, {"configurable": {**config["configurable"], "checkpoint_ns": ""}}
-    return await _adrive(
-        _runs(
-            lambda value: graph.ainvoke(value, config, **invoke_options),
-            lambda: saver.aancestors(thread),
-            input,
-            config,
-            attempts,
-        )
+    saver, place = graph.checkpointer, {**config["configurable"], "checkpoint_ns": ""}
+    thread = _Thread(
+        lambda value: graph.ainvoke(value, config, **invoke_options),
+        lambda: saver.aancestors({"configurable": place}),
+        lambda checkpoint_id: saver.aget_tuple({"configurable": {**place, "checkpoint_id": checkpoint_id}}),
     )
+    return await _adrive(_runs(thread, input, config, attempts))
 
 
 def _drive(steps: Generator[Any, Any, Any]) -> Any:

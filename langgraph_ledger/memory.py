@@ -36,9 +36,9 @@ GROUP_BYTES = 1024
 """How large a chunk of small elements is on average; four times as much at most."""
 LITERAL_BYTES = 64
 """Runs of small elements up to this size stand among the references."""
-INDEX_PIECES = 16
+INDEX_PIECES = 24
 """How many pieces a chunk of references holds on average; four times as many at most."""
-INLINE_PIECES = 8
+INLINE_PIECES = 16
 """How many pieces of a rope stand in the body."""
 NEST_BYTES = 2048
 """An element that is itself a list or dict is cut further if it is at least this large."""
@@ -296,9 +296,10 @@ class Chunker:
             whole = b"".join(pieces)  # type: ignore[arg-type]
             if len(whole) <= INLINE_BYTES:
                 return Place(encoding, whole)
-        while len(pieces) > INLINE_PIECES:
-            pieces = self._index(pieces)
-        return Place(encoding, None, tuple(pieces))
+        header, rest = pieces[:1], pieces[1:]  # apart, for it says how many there are and changes with each of them
+        while len(rest) > INLINE_PIECES:
+            rest = self._index(rest)
+        return Place(encoding, None, (*header, *rest))
 
     def _index(self, pieces: list[bytes | Ref]) -> list[bytes | Ref]:
         """The pieces in rows of their own, cut where the ids say so."""

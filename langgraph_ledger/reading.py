@@ -22,6 +22,7 @@ from langgraph_ledger.memory import Shelf, WriteRow, body_label, load, restore, 
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
 from langgraph_ledger.records import MAX_TEXT, as_time, text_for_json, to_json
+from langgraph_ledger.refusals import refuse_if_busy
 from langgraph_ledger.runs import Marked, Run, announce
 from langgraph_ledger.vault import Vault
 
@@ -40,6 +41,8 @@ def get_tuple(ledger: Ledger, serde: SerializerProtocol, config: Mapping[str, An
     wanted = str(checkpoint_id) if checkpoint_id else None
     head, stored = yield read_checkpoint(session_id, agent_id, wanted)
     run = _run_of(ledger, conf, session_id, agent_id, head)
+    if "__pregel_runtime" in conf:  # a run begins; a mere look at a busy thread is welcome
+        yield from refuse_if_busy(ledger, run, "get_tuple", agent_id, wanted)
     if stored is None:
         announce(run)
         return None

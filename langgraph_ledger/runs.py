@@ -134,6 +134,10 @@ class Run:
 
     def put_of(self, place: Place) -> Future[None] | None:
         """The put of a checkpoint that this run has begun, if it has."""
+        with self.lock:
+            return self._put_of(place)
+
+    def _put_of(self, place: Place) -> Future[None] | None:
         for checkpoint_id, ended in self.puts.get(place[0], ()):
             if checkpoint_id == place[1]:
                 return ended
@@ -142,7 +146,7 @@ class Run:
     def hold(self, writes: Waiting) -> Future[None] | None:
         """Keeps writes until their checkpoint is put; if that has begun meanwhile, returns the put to wait for."""
         with self.lock:
-            if (put := self.put_of(writes.place)) is not None:
+            if (put := self._put_of(writes.place)) is not None:
                 return put
             self.held.setdefault(writes.place, []).append(writes)
             return None

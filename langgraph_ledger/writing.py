@@ -17,7 +17,6 @@ from langgraph_ledger.errors import (
     CheckpointExists,
     Duplicate,
     InvalidInput,
-    LedgerError,
     ReuseRefused,
     UnknownCheckpoint,
 )
@@ -32,13 +31,13 @@ from langgraph_ledger.operations.checkpoints import (
     Stored,
     Writer,
     checkpoint_exists,
-    log_entry,
     put_checkpoint,
     put_pending_writes,
     read_checkpoint,
     read_root,
 )
-from langgraph_ledger.records import describe, now, to_json
+from langgraph_ledger.records import now
+from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run, Waiting
 from langgraph_ledger.vault import Vault
 
@@ -186,8 +185,6 @@ def _placed(entries: Sequence[Waiting]) -> list[PlacedWrite]:
 
 
 def _writer(ledger: Ledger, run: Run, parent_id: str | None) -> Writer:
-    if not run.claimed and run.busy is not None:
-        raise run.busy.again()
     version = None if run.blind else (HELD if run.claimed else run.read_version)
     return Writer(
         run.session_id, run.token, version, str(parent_id) if parent_id else None, ledger.owner(), ledger.ttl_seconds
@@ -207,13 +204,14 @@ def _store(
     new = replace(new, writes=_placed(company), memory=list(memory.values()), status=encoder.status(own))
     if not _news(run, new):
         new.status = new.metadata = None
+    yield from refuse_if_busy(ledger, run, "put", new.agent_id, new.checkpoint_id)
     writer = _writer(ledger, run, parent_id if new.agent_id == "" else None)
     version = yield put_checkpoint(writer, new, now())
     while version is None:
         head, stored = yield read_checkpoint(run.session_id, new.agent_id, new.checkpoint_id, values=False)
         if stored is not None and stored.body == new.body:
             break  # our own commit, whose answer was lost before another run took over
-        yield from _refuse(ledger, run, "put", new.agent_id, new.checkpoint_id, head)
+        yield from refuse(ledger, run, "put", new.agent_id, new.checkpoint_id, head)
         version = yield put_checkpoint(_regardless(ledger, run, head), new, now())
     run.claimed = True
     if new.agent_id == "":
@@ -235,6 +233,7 @@ def _store_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[
     agent_id, checkpoint_id = entries[0].place
     writes = _placed(entries)
     memory = list({row.memory_id: row for entry in entries for row in entry.memory}.values())
+    yield from refuse_if_busy(ledger, run, "put_writes", agent_id, checkpoint_id)
     writer = _writer(ledger, run, checkpoint_id if agent_id == "" else None)
     status = status_after([row for _, _, row in writes])
     if status is not None:
@@ -242,7 +241,7 @@ def _store_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[
     version = yield put_pending_writes(writer, writes, memory, status, now())
     while version is None:
         head = yield read_root(run.session_id)
-        yield from _refuse(ledger, run, "put_writes", agent_id, checkpoint_id, head)
+        yield from refuse(ledger, run, "put_writes", agent_id, checkpoint_id, head)
         version = yield put_pending_writes(_regardless(ledger, run, head), writes, memory, status, now())
     # A checkpoint that this run read or made, and that a prune has dropped since, takes its writes along.
     run.claimed = True
@@ -277,58 +276,3 @@ def _same(vault: Vault, stored: Stored, new: NewCheckpoint) -> bool:
         yield {channel: place.packed() for channel, place in body.places.items()}
 
     return stored.body == new.body or list(parts(stored.body)) == list(parts(new.body))
-
-
-def _refuse(
-    ledger: Ledger, run: Run, operation: str, agent_id: str, checkpoint_id: str, head: Head | None
-) -> Flow[None]:
-    """Puts a refused write on record; raises `StateConflict` unless conflicts are only to be reported."""
-    conflict = _conflict(run, operation, agent_id, head)
-    accepted = ledger.on_conflict == "report"
-    if not accepted:
-        run.fenced = conflict
-    payload = {k: describe(v) for k, v in conflict._facts.items() if k not in ("session_id", "agent_id")}
-    entry = log_entry(
-        run.session_id,
-        agent_id,
-        "write_rejected",
-        now(),
-        checkpoint_id=checkpoint_id,
-        parent_id=conflict.checkpoint_read,
-        payload=to_json({**payload, "accepted": accepted, "message": describe(str(conflict))}),
-    )
-    try:
-        yield entry
-    except LedgerError as error:
-        conflict.add_note(f"The rejection could not be logged: {error}")
-    if not accepted:
-        raise conflict
-
-
-def _conflict(run: Run, operation: str, agent_id: str, head: Head | None) -> StateConflict:
-    facts: dict[str, Any] = {
-        "session_id": run.session_id,
-        "agent_id": agent_id,
-        "operation": operation,
-        "version_read": run.read_version,
-        "version_found": head.version if head else None,
-        "checkpoint_read": run.checkpoint_read,
-        "checkpoint_found": head.checkpoint_id if head else None,
-        "writer": run.token,
-        "winner": head.writer if head else None,
-        "committed": run.committed,
-        "last_committed": run.last_committed,
-    }
-    if head is not None and head.deleted_at is not None:
-        what = "the thread has been deleted"
-    elif run.committed:
-        what = f"another run has taken the thread over (it is at version {facts['version_found']})"
-    elif run.read_version is None:
-        what = f"its writer has not read the thread, which is at version {facts['version_found']} and elsewhere"
-    else:
-        what = (
-            f"the thread has moved on from version {facts['version_read']}, which this run read, to version"
-            f" {facts['version_found']}"
-        )
-    message = f"{operation} refused on thread {run.session_id!r}: {what}. Read the state again and decide anew."
-    return StateConflict(message, **facts)

@@ -109,16 +109,16 @@ EDITS = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_an_edit_stores_what_it_changed(edit: str) -> None:
-    """Of 300 messages at most one is new; besides it only some of the lists of references around it are."""
-    before, _ = cut([message(i) for i in range(300)])
-    value = EDITS[edit]([message(i) for i in range(300)])
+    """Of 2,000 messages at most one is new; besides it only some of the lists of references around it are."""
+    before, _ = cut([message(i, 1200) for i in range(2000)])
+    value = EDITS[edit]([message(i, 1200) for i in range(2000)])
     after, place = cut(value, frozenset(before.used))
     stored = {**before.rows, **after.rows}
     after.rows = stored
     assert joined(after, place) == SERDE.dumps_typed(value)[1]
     fresh = [row for memory_id, row in stored.items() if memory_id not in before.rows]
     assert sum(row.children is None for row in fresh) <= 1
-    assert sum(len(row.children or b"") for row in fresh) < 300 * 16 / 2
+    assert sum(len(row.children or b"") for row in fresh) < 2000 * 16 / 4
 
 
 def test_reordering_stores_no_message_again() -> None:

@@ -18,15 +18,15 @@ from tests.test_commits import put
 SQLITE, POSTGRES = load("sqlite"), load("postgres")
 ACROSS = {
     "stats", "list_everything", "read_all_rejected", "read_sessions", "find_sessions", "find_expired", "find_runs",
-    "purge_tombstones", "size_on_disk", "read_secrets", "add_secret", "read_page_writes", "read_page_memory",
-    "choose_sessions",
+    "purge_tombstones", "purge_tombstone_logs", "size_on_disk", "read_secrets", "add_secret", "read_page_writes",
+    "read_page_memory", "choose_sessions",
 }  # fmt: skip
 """Queries that are about several sessions, or about none."""
 
 
 def own(names: Any) -> list[str]:
     """The names of queries, without migrations and what begins and ends transactions."""
-    control = ("begin_", "commit", "rollback", "migration_", "compact_", "lock_schema", "create_")
+    control = ("begin_", "commit", "rollback", "migration_", "compact_", "lock_schema", "create_", "plan_simply")
     return sorted(n for n in names if not n.startswith(control) and "migrations" not in n and "_migration" not in n)
 
 

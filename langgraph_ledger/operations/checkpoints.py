@@ -114,8 +114,8 @@ def _write_rows(writer: Writer, writes: Sequence[PlacedWrite]) -> tuple[Statemen
     kept = {(a, c, r.task_id, r.idx): params(a, c, r) for a, c, r in reversed(writes) if r.idx >= 0}
     replaced = {(a, c, r.task_id, r.idx): params(a, c, r) for a, c, r in writes if r.idx < 0}
     return (
-        Statement("insert_write", many=list(kept.values())),
-        Statement("replace_write", many=list(replaced.values())),
+        Statement("insert_write", many=[kept[key] for key in sorted(kept)]),
+        Statement("replace_write", many=[replaced[key] for key in sorted(replaced)]),
     )
 
 
@@ -132,7 +132,8 @@ def _memory_rows(writer: Writer, rows: Sequence[MemoryRow]) -> Statement:
                 "content": row.content,
                 "children": row.children,
             }
-            for row in rows
+            # in one order for everybody, or two saves of the same values would wait for each other
+            for row in sorted(rows, key=lambda row: row.memory_id)
         ],
     )
 

@@ -44,8 +44,11 @@ def list_page(query: Query, page: int) -> Operation[Page]:
 
     def steps() -> Steps[Page]:
         resolved, statement = yield from _resolve(query, page)
-        rows, heads = yield batch(
-            statement, Statement("read_head", {"session_id": query.session_id or "", "agent_id": ""})
+        # what is compiled for a page takes longer to compile than to run
+        rows, heads, _ = yield batch(
+            statement,
+            Statement("read_head", {"session_id": query.session_id or "", "agent_id": ""}),
+            Statement("plan_simply"),
         )
         head = Head(*heads[0]) if heads else None
         if not rows:
@@ -128,7 +131,8 @@ def ancestors_page(
     place = {"session_id": session_id, "agent_id": agent_id}
 
     def steps() -> Steps[list[Ancestor]]:
-        (chain,) = yield batch(Statement("read_ancestors", {**place, "checkpoint_id": checkpoint_id, "page": page}))
+        query = {**place, "checkpoint_id": checkpoint_id, "page": page}
+        _, chain = yield batch(Statement("plan_simply"), Statement("read_ancestors", query))
         if not chain:
             return []
         ids = to_json([row[0] for row in chain])

@@ -74,6 +74,7 @@ def delete_session(session_id: str, token: str, now: str, *, dry_run: bool = Fal
             Statement("delete_namespaces", place),
             Statement("delete_session", place),
             *(Statement(f"delete_session_{table}", place) for table in _TABLES),
+            Statement("purge_tombstone_logs", {"expired": expired}),
             Statement("purge_tombstones", {"expired": expired}),
             last=True,
         )
@@ -171,8 +172,9 @@ def prune_session(
     """Drops the checkpoints that the policy does not keep, and what only they needed."""
 
     def steps() -> Steps[Measure]:
-        _, before = yield batch(
+        _, _, before = yield batch(
             Statement("lock_session", {"session_id": session_id}),
+            Statement("plan_simply"),
             Statement("measure_session", {"session_id": session_id}),
         )
         rows, heads = yield from _load(session_id)

@@ -1,23 +1,30 @@
 -- The ledger's queries, Postgres. Lock order everywhere: root row, namespace row, session, log.
 
 -- fragment: walk
--- an id whose first bit is clear is an index: its row refers to further rows
+-- an id whose first bit is clear is an index: its row refers to further rows. ARRAY(...) within unnest, and OFFSET 0,
+-- are for the planner: it takes a series for a thousand rows, and would read the whole table rather than look up a few.
 needed (session_id, memory_id) AS (
-    SELECT r.session_id, substr(r.ids, g.i * 16 + 1, 16)
-    FROM roots r CROSS JOIN LATERAL generate_series(0, length(r.ids) / 16 - 1) g (i)
+    SELECT r.session_id, x.memory_id
+    FROM roots r CROSS JOIN LATERAL unnest(ARRAY(
+        SELECT substr(r.ids, g.i * 16 + 1, 16) FROM generate_series(0, length(r.ids) / 16 - 1) g (i))) x (memory_id)
     UNION
-    SELECT n.session_id, substr(m.children, g.i * 16 + 1, 16)
+    SELECT n.session_id, x.memory_id
     FROM needed n
-        JOIN {schema}agent_memory m ON m.session_id = n.session_id AND m.memory_id = n.memory_id
-        CROSS JOIN LATERAL generate_series(0, length(m.children) / 16 - 1) g (i)
+        CROSS JOIN LATERAL (
+            SELECT m.children FROM {schema}agent_memory m
+            WHERE m.session_id = n.session_id AND m.memory_id = n.memory_id OFFSET 0) m
+        CROSS JOIN LATERAL unnest(ARRAY(
+            SELECT substr(m.children, g.i * 16 + 1, 16)
+            FROM generate_series(0, length(m.children) / 16 - 1) g (i))) x (memory_id)
     WHERE n.memory_id < '\x80'::bytea
 );
 
 -- fragment: memory
 {walk}
 SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children
-FROM needed n CROSS JOIN {schema}agent_memory m
-WHERE m.session_id = n.session_id AND m.memory_id = n.memory_id;
+FROM needed n CROSS JOIN LATERAL (
+    SELECT * FROM {schema}agent_memory a
+    WHERE a.session_id = n.session_id AND a.memory_id = n.memory_id OFFSET 0) m;
 
 -- name: begin_read
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
@@ -39,6 +46,9 @@ RELEASE SAVEPOINT part;
 
 -- name: rollback_part
 ROLLBACK TO SAVEPOINT part;
+
+-- name: plan_simply
+SET LOCAL jit = off;
 
 -- name: lock_schema
 SELECT pg_advisory_xact_lock(7236219463881046093);
@@ -337,10 +347,15 @@ SELECT l.version FROM {schema}agent_state_ledger l WHERE l.session_id = :session
 FOR UPDATE;
 
 -- name: bury_session
-UPDATE {schema}agent_state_ledger SET
-    version = version + 1, writer = :writer, checkpoint_id = NULL, state = NULL, owner = NULL,
-    updated_at = :now::timestamptz, deleted_at = :now::timestamptz
-WHERE session_id = :session_id AND agent_id = '';
+INSERT INTO {schema}agent_state_ledger AS l (session_id, agent_id, version, writer, updated_at, deleted_at)
+VALUES (:session_id, '', 1, :writer, :now::timestamptz, :now::timestamptz)
+ON CONFLICT (session_id, agent_id) DO UPDATE SET
+    version = l.version + 1, writer = excluded.writer, checkpoint_id = NULL, state = NULL, owner = NULL,
+    updated_at = excluded.updated_at, deleted_at = excluded.deleted_at;
+
+-- name: purge_tombstone_logs
+DELETE FROM {schema}checkpoint_log
+WHERE session_id IN (SELECT l.session_id FROM {schema}agent_state_ledger l WHERE l.deleted_at < :expired::timestamptz);
 
 -- name: purge_tombstones
 DELETE FROM {schema}agent_state_ledger WHERE deleted_at < :expired::timestamptz;

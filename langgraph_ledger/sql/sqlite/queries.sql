@@ -49,6 +49,9 @@ RELEASE SAVEPOINT part;
 -- name: rollback_part
 ROLLBACK TO SAVEPOINT part;
 
+-- name: plan_simply
+SELECT 1;
+
 -- name: lock_schema
 SELECT 1;
 
@@ -341,10 +344,15 @@ FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' ORDER B
 SELECT l.version FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id AND l.agent_id = '';
 
 -- name: bury_session
-UPDATE {schema}agent_state_ledger SET
-    version = version + 1, writer = :writer, checkpoint_id = NULL, state = NULL, owner = NULL,
-    updated_at = :now, deleted_at = :now
-WHERE session_id = :session_id AND agent_id = '';
+INSERT INTO {schema}agent_state_ledger AS l (session_id, agent_id, version, writer, updated_at, deleted_at)
+VALUES (:session_id, '', 1, :writer, :now, :now)
+ON CONFLICT (session_id, agent_id) DO UPDATE SET
+    version = l.version + 1, writer = excluded.writer, checkpoint_id = NULL, state = NULL, owner = NULL,
+    updated_at = excluded.updated_at, deleted_at = excluded.deleted_at;
+
+-- name: purge_tombstone_logs
+DELETE FROM {schema}checkpoint_log
+WHERE session_id IN (SELECT l.session_id FROM {schema}agent_state_ledger l WHERE l.deleted_at < :expired);
 
 -- name: purge_tombstones
 DELETE FROM {schema}agent_state_ledger WHERE deleted_at < :expired;

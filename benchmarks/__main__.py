@@ -1,0 +1,185 @@
+"""Compare LangGraph checkpoint savers, each on an empty store of its own.
+
+    python -m benchmarks                        everything
+    python -m benchmarks --quick                small sizes, about a minute: to see that it works, not for figures
+    python -m benchmarks --workload W2 --saver sqlite ledger-sqlite
+    python -m benchmarks --report results.json  write docs/performance.md from a run's figures; measures nothing
+
+Savers take turns in random order within each workload, so that noise falls on all of them: ratios within a table hold,
+figures of different tables do not compare. A cell is median / 99th percentile (ratio of medians to the official saver
+of the same database and flavour).
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import sqlite3
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks import growth, page, special, tables, workloads
+from benchmarks.harness import QUICK, Bench, Results, Sizes, Subject, ask, rounded
+from benchmarks.savers import CONTENDERS, Contender
+
+WORKLOADS: dict[str, Callable[[Bench], Results]] = {
+    "W1": workloads.chat,
+    "W2": workloads.operations,
+    "W3": workloads.loop,
+    "W4": workloads.threads,
+    "W5": workloads.clients,
+    "W6": special.cold_start,
+    "W7": special.fan_out,
+    "W8": special.random_state,
+    "W9": special.delta_channel,
+    "W10": growth.cost_of_growth,
+    "W11": growth.requests,
+}
+PACKAGES = (
+    "langgraph", "langgraph-checkpoint", "langgraph-checkpoint-sqlite", "langgraph-checkpoint-postgres",
+    "langchain-core", "psycopg", "psycopg-pool", "aiosqlite", "ormsgpack", "lz4",
+)  # fmt: skip
+SETTINGS = (
+    "server_version", "fsync", "synchronous_commit", "full_page_writes", "wal_compression", "shared_buffers",
+    "max_wal_size", "default_toast_compression",
+)  # fmt: skip
+
+
+def main() -> int:
+    arguments = _arguments()
+    if arguments.report:
+        for path in page.write(arguments.report):
+            print(path)
+        return 0
+    contenders = [CONTENDERS[key] for key in arguments.saver]
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ledger-benchmark-")))
+        bench = Bench(
+            contenders,
+            QUICK if arguments.quick else Sizes(),
+            folder,
+            *_server(stack, contenders, arguments.postgres),
+            stack.enter_context(asyncio.Runner()),
+        )
+        report = {
+            "environment": _environment(bench),
+            "sizes": asdict(bench.sizes),
+            "pace": {},
+            "seconds": {},
+            "results": {},
+        }
+        print(tables.environment(report))
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
+        for name in arguments.workload:
+            _measure(bench, name, report)
+            arguments.out.write_text(json.dumps(report, indent=1) + "\n", "utf-8")
+    print(f"\nTargets\n\n{tables.targets(report)}\n\n{arguments.out} holds the figures")
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="small sizes")
+    parser.add_argument(
+        "--workload", nargs="+", default=list(WORKLOADS), choices=WORKLOADS, metavar="W", help="some of W1 to W11"
+    )
+    parser.add_argument(
+        "--saver", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, metavar="S", help="; ".join(CONTENDERS)
+    )
+    parser.add_argument("--postgres", metavar="URL", help="a server; without it one is started from the wheel")
+    parser.add_argument(
+        "--out", type=Path, default=Path("build/benchmarks.json"), help="where the figures go (%(default)s)"
+    )
+    parser.add_argument(
+        "--report", type=Path, nargs="?", const=page.RESULTS, metavar="FILE", help="a run's figures (those on the page)"
+    )
+    return parser.parse_args()
+
+
+def _server(stack: ExitStack, contenders: list[Contender], url: str | None) -> tuple[str, Any]:
+    """A Postgres server, and a connection to it, if any saver needs one."""
+    if all(contender.store != "postgres" for contender in contenders):
+        return "", None
+    import psycopg
+
+    from tests.postgres_server import own_server
+
+    url = url or stack.enter_context(own_server())
+    admin = stack.enter_context(psycopg.connect(url, autocommit=True))
+    for setting in ("fsync", "synchronous_commit", "full_page_writes"):
+        if (found := ask(admin, f"SHOW {setting}")) != "on":
+            raise SystemExit(f"the Postgres server has {setting} = {found}: durability is to be the same for all")
+    return url, admin
+
+
+def _measure(bench: Bench, name: str, report: dict[str, Any]) -> None:
+    workload = WORKLOADS[name]
+    print(f"\n{name}: {(workload.__doc__ or '').strip()}\n", flush=True)
+    before, start = _pace(), time.perf_counter()
+    rows = report["results"][name] = workload(bench)
+    report["seconds"][name] = rounded(time.perf_counter() - start)
+    report["pace"][name] = [before, _pace()]
+    print(tables.figures(rows))
+    if name == "W11":
+        print(f"\n{tables.statements(rows)}")
+    print(f"\n{report['seconds'][name]} s; the machine's pace: {report['pace'][name]}", flush=True)
+
+
+def _pace() -> float:
+    """Milliseconds that a fixed piece of work takes: how fast the machine is just now."""
+    text = json.dumps([{"id": i, "text": "x" * (i % 50), "tags": [i, str(i)]} for i in range(5000)])
+    samples = []
+    for _ in range(9):
+        start = time.perf_counter()
+        json.loads(text)
+        samples.append((time.perf_counter() - start) * 1e3)
+    return rounded(statistics.median(samples))
+
+
+def _environment(bench: Bench) -> dict[str, str]:
+    models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]
+    mounts = [line.split()[1:3] for line in Path("/proc/mounts").read_text().splitlines()]
+    _, system = max((place, kind) for place, kind in mounts if bench.folder.is_relative_to(place))
+    if system in ("tmpfs", "ramfs"):
+        raise SystemExit(f"{bench.folder} is in memory, where syncing costs nothing: set TMPDIR to a folder on a disk")
+    facts = {
+        "sizes": "small (--quick): not for figures" if bench.sizes == QUICK else "full",
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": f"{os.cpu_count()} x {models[0].split(':')[1].strip() if models else platform.machine()}",
+        "kernel, file system": f"{platform.release()}, {system}",
+        "Python": platform.python_version(),
+        "packages": ", ".join(f"{package} {version(package)}" for package in PACKAGES),
+        "SQLite": f"{sqlite3.sqlite_version}, {_sqlite_durability(bench)}",
+    }
+    if bench.admin:
+        settings = ", ".join(f"{name} {ask(bench.admin, f'SHOW {name}')}" for name in SETTINGS)
+        facts["Postgres"] = settings.removeprefix("server_version ")
+    return facts
+
+
+def _sqlite_durability(bench: Bench) -> str:
+    """What the official saver's connection is set to; LedgerSaver is asked for the same by name."""
+    subject = Subject(bench, CONTENDERS["sqlite"])
+    try:
+        connection = subject.saver.conn
+        mode, level = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous"))
+    finally:
+        subject.close()
+    if (mode, level) != ("wal", 2):
+        raise SystemExit(f"SqliteSaver has journal_mode {mode}, synchronous {level}: expected wal and 2 (FULL)")
+    return f"journal_mode {mode}, synchronous FULL"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

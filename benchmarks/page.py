@@ -1,0 +1,43 @@
+"""The results page: its tables and plots, made from the figures of a run."""
+
+import json
+import re
+from pathlib import Path
+
+from benchmarks import plots, tables
+from benchmarks.tables import Report
+
+PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
+FOLDER = PAGE.parent / "performance"
+RESULTS = FOLDER / "results.json"
+
+
+def write(results: Path) -> list[Path]:
+    """Puts a run's figures, tables and plots in the place of those that are there; returns what was written."""
+    report = json.loads(results.read_text("utf-8"))
+    FOLDER.mkdir(exist_ok=True)
+    text = PAGE.read_text("utf-8")
+    for part, content in _parts(report).items():
+        place = re.search(rf"<!-- {part} -->\n(.*?)<!-- end of {part} -->", text, re.DOTALL)
+        if place is None:
+            raise SystemExit(f"{PAGE} has no place for {part}")
+        text = f"{text[: place.start(1)]}\n{content}\n\n{text[place.end(1) :]}"
+    drawn = plots.draw(report["results"], FOLDER)
+    PAGE.write_text(text, "utf-8")
+    if results.resolve() != RESULTS:
+        RESULTS.write_text(results.read_text("utf-8"), "utf-8")
+    return [PAGE, RESULTS, *drawn]
+
+
+def _parts(report: Report) -> dict[str, str]:
+    """The text between each pair of markers."""
+    parts = {
+        "environment": tables.environment(report),
+        "targets": tables.targets(report),
+        "pace": tables.pace(report),
+    }
+    for name, rows in report["results"].items():
+        parts[name] = tables.figures(rows)
+    if "W11" in report["results"]:
+        parts["W11"] += "\n\n" + tables.statements(report["results"]["W11"])
+    return parts
