@@ -153,8 +153,9 @@ def _runs(thread: _Thread, given: Any, config: Mapping[str, Any], attempts: int)
 def _is_used_up(given: Any, conflict: StateConflict) -> bool:
     """Whether the input must not be given again.
 
-    A thread whose owner is at work will not be free at once. An answer to an interrupt belongs to that interrupt, which the winner has consumed. An update that was stored as
-    task writes, on a checkpoint of somebody else's, has been taken up by the winner.
+    A thread whose owner is at work will not be free at once. An answer to an interrupt belongs to that interrupt,
+    which the winner has consumed. An update that was stored as task writes, on a checkpoint of somebody else's, has
+    been taken up by the winner.
     """
     if isinstance(conflict, SessionBusy) or getattr(given, "resume", None) is not None:
         return True
@@ -186,8 +187,9 @@ def retry_on_conflict(
     """`graph.invoke`, again from the fresh state if another run was first. The input is added once and only once.
 
     If the refused run had already stored its input, and the winner built on it, the retry continues from there
-    instead of adding the input again. A `Command(resume=...)` is not retried: its interrupt is gone; nor is another
-    command that the winner has taken up, nor anything on a busy thread. Raises `StateConflict` then, and after `attempts` tries.
+    instead of adding the input again. Not retried are a `Command(resume=...)`, whose interrupt is gone, another command
+    that the winner has taken up, and anything on a busy thread. `StateConflict` is raised then, and after `attempts`
+    tries.
     """
     saver, place = graph.checkpointer, {**config["configurable"], "checkpoint_ns": ""}
     thread = _Thread(

@@ -29,6 +29,7 @@ from langgraph_ledger.operations.retention import (
     find_runs,
     find_sessions,
     prune_session,
+    purge_tombstones,
 )
 from langgraph_ledger.operations.retention import set_ttl as set_ttl_of
 from langgraph_ledger.records import now
@@ -103,6 +104,7 @@ def delete_thread(ledger: Ledger, thread_id: str) -> Flow[None]:
     session_id = ids.clean(thread_id, "thread_id")
     yield from ledger.ready()
     yield delete_session(session_id, uuid4().hex, now())
+    yield purge_tombstones(now())
 
 
 def delete_for_runs(ledger: Ledger, run_ids: Sequence[str]) -> Flow[None]:

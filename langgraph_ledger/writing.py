@@ -22,7 +22,7 @@ from langgraph_ledger.errors import (
 )
 from langgraph_ledger.flow import Flow, Pause
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import Chunker, body_label, encode_writes, load, unpack_body
+from langgraph_ledger.memory import Chunker, MemoryRow, body_label, encode_writes, load, unpack_body
 from langgraph_ledger.operations.checkpoints import (
     HELD,
     Head,
@@ -232,7 +232,9 @@ def _store_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[
         return
     agent_id, checkpoint_id = entries[0].place
     writes = _placed(entries)
-    memory = list({row.memory_id: row for entry in entries for row in entry.memory}.values())
+    memory: dict[tuple[str, str], list[MemoryRow]] = {}
+    for entry in entries:
+        memory.setdefault(entry.place, []).extend(entry.memory)
     yield from refuse_if_busy(ledger, run, "put_writes", agent_id, checkpoint_id)
     writer = _writer(ledger, run, checkpoint_id if agent_id == "" else None)
     status = status_after([row for _, _, row in writes])

@@ -18,7 +18,7 @@ from tests.test_commits import put
 SQLITE, POSTGRES = load("sqlite"), load("postgres")
 ACROSS = {
     "stats", "list_everything", "read_all_rejected", "read_sessions", "find_sessions", "find_expired", "find_runs",
-    "purge_tombstones", "purge_tombstone_logs", "size_on_disk", "read_secrets", "add_secret", "read_page_writes",
+    "find_tombstones", "size_on_disk", "read_secrets", "add_secret", "read_page_writes",
     "read_page_memory", "choose_sessions",
 }  # fmt: skip
 """Queries that are about several sessions, or about none."""
@@ -115,7 +115,8 @@ def plans(backend: Backend) -> Any:
 
 
 HOT = [
-    "claim", "advance_root", "keep", "advance_namespace", "insert_memory", "insert_checkpoint", "insert_write",
+    "claim", "advance_root", "keep", "advance_namespace", "insert_memory", "insert_write_memory",
+    "insert_checkpoint", "insert_write",
     "replace_write", "touch_session", "read_head", "read_checkpoint", "read_writes", "read_memory", "read_page_writes",
     "read_page_memory", "find_sequence", "list_namespace", "list_namespace_before_root", "list_session", "list_one",
     "read_ancestors", "read_channel_writes", "read_log", "read_rejected", "find_checkpoint", "delete_checkpoint",

@@ -101,7 +101,7 @@ class SqliteDriver:
         self._queue.append(ticket)
         try:
             with self._connection(operation) as connection:
-                if not ticket[1].done():
+                while not ticket[1].done():
                     group = [self._queue.popleft() for _ in range(min(len(self._queue), MAX_GROUP))]
                     run_group(connection, group, self._dialect, self.trace)
         except BaseException:
@@ -293,6 +293,7 @@ class GivenSqliteDriver:
         if operation.access is not Access.READ and self.read_only:
             raise ReadOnlyLedger(f"{operation.name}: the saver was made with read_only=True")
         with self._lock:
+            _check_usable(self._connection)
             if self._connection.in_transaction:
                 raise DatabaseError(
                     f"{operation.name}: your sqlite3.Connection is inside a transaction of its own. Commit or roll it"
@@ -354,6 +355,13 @@ class AioSqliteDriver:
 
     async def aclose(self) -> None:
         self._closed = True
+
+
+def _check_usable(connection: sqlite3.Connection) -> None:
+    try:
+        connection.cursor().close()
+    except sqlite3.ProgrammingError as error:
+        raise DatabaseUnavailable(f"your sqlite3.Connection cannot be used: {error}") from error
 
 
 def _check_given(connection: sqlite3.Connection) -> None:

@@ -7,7 +7,7 @@ a write whose answer was lost can simply be sent again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,11 +119,14 @@ def _write_rows(writer: Writer, writes: Sequence[PlacedWrite]) -> tuple[Statemen
     )
 
 
-def _memory_rows(writer: Writer, rows: Sequence[MemoryRow]) -> Statement:
+def _memory_rows(writer: Writer, rows: Sequence[MemoryRow], place: tuple[str, str] | None = None) -> Statement:
+    """The rows of chunks; with `place`, only if that checkpoint is there to refer to them."""
+    found = {} if place is None else {"agent_id": place[0], "checkpoint_id": place[1]}
     return Statement(
-        "insert_memory",
+        "insert_memory" if place is None else "insert_write_memory",
         many=[
             {
+                **found,
                 "session_id": writer.session_id,
                 "writer": writer.token,
                 "memory_id": row.memory_id,
@@ -172,7 +175,11 @@ def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[in
 
 
 def put_pending_writes(
-    writer: Writer, writes: Sequence[PlacedWrite], memory: Sequence[MemoryRow], status: str | None, now: str
+    writer: Writer,
+    writes: Sequence[PlacedWrite],
+    memory: Mapping[tuple[str, str], Sequence[MemoryRow]],
+    status: str | None,
+    now: str,
 ) -> Operation[int | None]:
     """Stores tasks' writes, those whose checkpoint is there; returns the version of the root row or None."""
 
@@ -180,7 +187,7 @@ def put_pending_writes(
         touch = status is not None or not writer.holds
         answers = yield batch(
             _claim_or_keep(writer, now),
-            _memory_rows(writer, memory),
+            *(_memory_rows(writer, memory[place], place) for place in sorted(memory)),
             *_write_rows(writer, writes),
             _touch(writer, status, None, now) if touch else None,
             last=True,

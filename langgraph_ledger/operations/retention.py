@@ -61,7 +61,6 @@ class Rehearsed(Exception):
 def delete_session(session_id: str, token: str, now: str, *, dry_run: bool = False) -> Operation[Measure]:
     """Deletes all of a session's rows; leaves a tombstone that refuses whoever had read it before."""
     place = {"session_id": session_id}
-    expired = (datetime.fromisoformat(now).astimezone(UTC) - TOMBSTONE_AGE).isoformat()
 
     def steps() -> Steps[Measure]:
         _, measured = yield batch(
@@ -74,13 +73,25 @@ def delete_session(session_id: str, token: str, now: str, *, dry_run: bool = Fal
             Statement("delete_namespaces", place),
             Statement("delete_session", place),
             *(Statement(f"delete_session_{table}", place) for table in _TABLES),
-            Statement("purge_tombstone_logs", {"expired": expired}),
-            Statement("purge_tombstones", {"expired": expired}),
             last=True,
         )
         return freed
 
     return Operation("delete_thread", Access.WRITE, steps)
+
+
+def purge_tombstones(now: str) -> Operation[int]:
+    """Removes what is left of sessions that were deleted long ago; returns of how many. Waits for nobody."""
+    expired = (datetime.fromisoformat(now).astimezone(UTC) - TOMBSTONE_AGE).isoformat()
+
+    def steps() -> Steps[int]:
+        (rows,) = yield batch(Statement("find_tombstones", {"expired": expired, "page": PAGE}))
+        places = [{"session_id": session_id} for (session_id,) in rows]
+        if places:
+            yield batch(Statement("delete_session_log", many=places), Statement("delete_tombstone", many=places))
+        return len(places)
+
+    return Operation("purge_tombstones", Access.WRITE, steps)
 
 
 def find_runs(run_ids: Sequence[str]) -> Operation[list[str]]:
@@ -147,7 +158,10 @@ def delete_runs(session_id: str, run_ids: frozenset[str], token: str, now: str) 
     """Deletes the checkpoints of these runs in one session; the latest that is left becomes the head."""
 
     def steps() -> Steps[None]:
-        yield batch(Statement("fence_session", {"session_id": session_id, "writer": token, "now": now}))
+        fence = {"session_id": session_id, "writer": token, "now": now}
+        (fenced,) = yield batch(Statement("fence_session", fence))
+        if not fenced:
+            return  # there is nothing, and nothing that would keep others from beginning meanwhile
         rows, heads = yield from _load(session_id)
         kept = [row for row in rows if row.run_id not in run_ids]
         latest = {row.agent_id: row for row in kept}
@@ -172,11 +186,13 @@ def prune_session(
     """Drops the checkpoints that the policy does not keep, and what only they needed."""
 
     def steps() -> Steps[Measure]:
-        _, _, before = yield batch(
+        locked, _, before = yield batch(
             Statement("lock_session", {"session_id": session_id}),
             Statement("plan_simply"),
             Statement("measure_session", {"session_id": session_id}),
         )
+        if not locked:
+            return (0, 0, 0, 0)
         rows, heads = yield from _load(session_id)
         keep = _Keeping(rows, heads, summarise).chosen(policy)
         if len(keep) == len(rows):
@@ -306,7 +322,7 @@ def copy_session(
         if ("",) not in claimed:
             if not (yield from _load(session_id))[0]:
                 return False
-            raise InvalidInput(f"thread {target_id!r} was written to meanwhile: copy to a new thread")
+            raise InvalidInput(f"thread {target_id!r} is in use already: copy to a new thread, or delete it first")
         yield batch(
             Statement("copy_session", {**both, "now": now}),
             Statement("copy_log", both),

@@ -121,6 +121,15 @@ SELECT :session_id, :memory_id, :encoding, :plain_bytes, :content, :children
 WHERE {guard}
 ON CONFLICT (session_id, memory_id) DO NOTHING;
 
+-- name: insert_write_memory
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
+SELECT :session_id, :memory_id, :encoding, :plain_bytes, :content, :children
+WHERE {guard} AND EXISTS (
+    SELECT 1 FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
+        AND c.checkpoint_type = 'checkpoint')
+ON CONFLICT (session_id, memory_id) DO NOTHING;
+
 -- name: insert_checkpoint
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
@@ -350,12 +359,13 @@ ON CONFLICT (session_id, agent_id) DO UPDATE SET
     version = l.version + 1, writer = excluded.writer, checkpoint_id = NULL, state = NULL, owner = NULL,
     updated_at = excluded.updated_at, deleted_at = excluded.deleted_at;
 
--- name: purge_tombstone_logs
-DELETE FROM {schema}checkpoint_log
-WHERE session_id IN (SELECT l.session_id FROM {schema}agent_state_ledger l WHERE l.deleted_at < :expired);
+-- name: find_tombstones
+SELECT l.session_id FROM {schema}agent_state_ledger l WHERE l.deleted_at < :expired
+ORDER BY l.session_id LIMIT :page;
 
--- name: purge_tombstones
-DELETE FROM {schema}agent_state_ledger WHERE deleted_at < :expired;
+-- name: delete_tombstone
+DELETE FROM {schema}agent_state_ledger
+WHERE session_id = :session_id AND agent_id = '' AND deleted_at IS NOT NULL;
 
 -- name: delete_namespaces
 DELETE FROM {schema}agent_state_ledger WHERE session_id = :session_id AND agent_id <> '';
@@ -384,7 +394,8 @@ WHERE c.run_id IN (SELECT value FROM json_each(:run_ids)) ORDER BY c.session_id;
 
 -- name: fence_session
 UPDATE {schema}agent_state_ledger SET version = version + 1, writer = :writer, updated_at = :now
-WHERE session_id = :session_id AND agent_id = '';
+WHERE session_id = :session_id AND agent_id = ''
+RETURNING version;
 
 -- name: read_session_checkpoints
 SELECT c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id, c.run_id, c.body, c.seq,
@@ -426,7 +437,7 @@ FROM {schema}agent_state_ledger s WHERE s.session_id = :session_id AND s.deleted
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
     checkpoint_id = excluded.checkpoint_id, version = l.version + 1, writer = excluded.writer,
     state = excluded.state, updated_at = excluded.updated_at, deleted_at = NULL
-WHERE l.deleted_at IS NOT NULL OR l.checkpoint_id IS NULL
+WHERE l.deleted_at IS NOT NULL
 RETURNING agent_id;
 
 -- name: copy_session
