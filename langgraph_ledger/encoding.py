@@ -62,6 +62,7 @@ class Encoder:
         for channel in values:
             ids.clean(channel, "channel")
         self.channels = {channel: self._placed(channel, value, parent, chunker) for channel, value in values.items()}
+        self._carry_over(parent)
         body = self._body()
         label = body_label(self.agent_id, str(self.checkpoint["id"]))
         return NewCheckpoint(
@@ -91,6 +92,21 @@ class Encoder:
         chunker.used, chunker.size = set(), 0
         place = chunker.place(value, lambda: self._where(channel))
         return Placed(version, place, frozenset(chunker.used), chunker.size)
+
+    @property
+    def missing(self) -> list[str]:
+        """Channels that keep their version and come without a value: those of another graph on the same thread."""
+        values = self.checkpoint.get("channel_values") or {}
+        versions = self.checkpoint.get("channel_versions") or {}
+        return [c for c in versions if c not in values and c not in self.new_versions]
+
+    def _carry_over(self, parent: Known) -> None:
+        """Keeps their values, which LangGraph's savers find again by their versions."""
+        versions = self.checkpoint.get("channel_versions") or {}
+        for channel in self.missing:
+            before = parent.channels.get(channel)
+            if before is not None and before.version == versions[channel]:
+                self.channels[ids.clean(channel, "channel")] = before
 
     def _leans_on_parent(self, chunker: Chunker) -> bool:
         """Whether chunks are referred to that are not among the rows to be stored."""

@@ -14,8 +14,9 @@ Nothing here knows SQL.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import OrderedDict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -62,12 +63,12 @@ class Run:
         "control",
         "fenced",
         "held",
+        "invocation",
         "last_committed",
         "lock",
         "puts",
         "read_version",
         "runs",
-        "runtime_id",
         "session_id",
         "token",
         "touched",
@@ -86,7 +87,7 @@ class Run:
         self.last_committed: str | None = None
         self.touched: tuple[str | None, float] = (None, 0.0)
         self.control: Any = None
-        self.runtime_id = 0
+        self.invocation: Callable[[], Any] = _nobody
         self.lock = threading.Lock()
         self.puts: dict[str, deque[tuple[str, Future[None]]]] = {}
         self.held: dict[Place, list[Waiting]] = {}
@@ -170,6 +171,31 @@ _new_thread: ContextVar[Run | None] = ContextVar("langgraph_ledger_new_thread", 
 """The run that read a thread without versions in this context: there was nothing that could be marked."""
 
 
+def _nobody() -> None:
+    """The invocation of a run that has none."""
+
+
+def _writer_of(conf: Mapping[str, Any]) -> Any:
+    return getattr(conf.get("__pregel_runtime"), "stream_writer", None)
+
+
+def _seen_by(conf: Mapping[str, Any]) -> Callable[[], Any]:
+    """A weak reference to what LangGraph makes anew for each root invocation: the function that streams write with.
+
+    Neither the runtime nor its control can be referred to weakly, and the address of one that is gone is used again.
+    """
+    try:
+        return weakref.ref(_writer_of(conf))
+    except TypeError:
+        return _nobody
+
+
+def _is_of(run: Run, conf: Mapping[str, Any]) -> bool:
+    """Whether a root graph's config belongs to the invocation that began a run."""
+    writer = _writer_of(conf)
+    return writer is not None and run.invocation() is writer
+
+
 class Runs:
     """What one saver remembers of runs. Thread-safe; bounded."""
 
@@ -191,7 +217,7 @@ class Runs:
             return found or self._by_control(conf, session_id)
         run = self._by_control(conf, session_id)
         # a control that its owner uses for one run after another does not make them one
-        return run if run is not None and run.runtime_id == id(conf.get("__pregel_runtime")) else None
+        return run if run is not None and _is_of(run, conf) else None
 
     def begin(self, conf: Mapping[str, Any], run: Run) -> Run:
         """Registers a run that has just read; returns it, or the one that another call registered meanwhile."""
@@ -203,10 +229,10 @@ class Runs:
             key = (id(control), run.session_id)
             found = self._live.get(key)
             nested = bool(conf.get("__pregel_task_id"))
-            if found is not None and (nested or found.runtime_id == id(runtime)):
+            if found is not None and (nested or _is_of(found, conf)):
                 return found
             run.control = control  # kept alive, so that its id stays its own
-            run.runtime_id = 0 if nested else id(runtime)
+            run.invocation = _nobody if nested else _seen_by(conf)
             self._live[key] = run
             self._forget(self._live)
             return run

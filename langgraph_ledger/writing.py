@@ -36,6 +36,7 @@ from langgraph_ledger.operations.checkpoints import (
     read_checkpoint,
     read_root,
 )
+from langgraph_ledger.reading import decode
 from langgraph_ledger.records import now
 from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run, Waiting
@@ -65,6 +66,10 @@ def put(
     run = ledger.runs.writing(conf, session_id, checkpoint) or Run(ledger.runs, session_id, None)
     run.check()
     encoder = Encoder(ledger, vault, config, session_id, agent_id, checkpoint, metadata, new_versions)
+    if encoder.missing and parent_id and not ledger.known(session_id, agent_id, parent_id).channels:
+        _, stored = yield read_checkpoint(session_id, agent_id, str(parent_id))
+        if stored is not None:
+            decode(ledger, vault, stored, None)  # and remember what it holds
     new = encoder.encode()
     yield from _store_overtaken(ledger, run, agent_id, parent_id)
     ledger.runs.remember(run, agent_id, checkpoint_id)

@@ -9,7 +9,7 @@ from langgraph_ledger import sql
 from tests.four_ways import Backend
 from tests.interleaving import Connection, Lane, PostgresConnection, Schedules, SqliteConnection, play
 from tests.ledger_rows import TABLES, half_written, read_rows
-from tests.rivals import TEMPLATES, Cast, Kind, elsewhere
+from tests.rivals import PURGE, TEMPLATES, Cast, Kind, elsewhere
 
 
 class Arena:
@@ -75,6 +75,8 @@ class Arena:
             scripts = [[partial(elsewhere, operation, thread) for operation in kept] for kept in recorded]
             lanes = [Lane(connection, script) for connection, script in zip(connections, scripts, strict=True)]
             end = play(lanes, schedules, whole=whole)
+            if seed == "expired":  # what a purge skipped because somebody was at work on it, the next one takes
+                play([Lane(self.mine, [partial(elsewhere, *PURGE(self.cast, "left"), thread)])], Schedules())
             if end != "seen":
                 rows = read_rows(self.observer, {thread: "thread", f"{thread}-copy": "copy"})
                 left = ([lane.outcomes for lane in lanes], rows)
