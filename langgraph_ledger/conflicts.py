@@ -121,7 +121,7 @@ async def amodify(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Thread:
     """How a retry runs the graph and looks at its thread; each call may return something to be awaited."""
 

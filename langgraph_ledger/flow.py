@@ -18,7 +18,7 @@ from langgraph_ledger.statements import Operation
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Pause:
     """Waits until something happens, but no longer than some seconds."""
 

@@ -32,7 +32,7 @@ OnConflict = Literal["raise", "report"]
 OnBusy = Literal["take_over", "refuse"]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Placed:
     """One channel of a checkpoint as this process knows it: version, where the value is, every chunk under it, and
     how large it is when serialised."""
@@ -43,7 +43,7 @@ class Placed:
     size: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Known:
     """What this process knows of a stored checkpoint; `written` are the chunks of its pending writes."""
 

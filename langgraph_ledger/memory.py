@@ -53,7 +53,7 @@ Where = Callable[[], str]
 """Names the place of a value for an error message; called only when there is an error."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class MemoryRow:
     """One row of `agent_memory`; `children` are the ids, end to end, of the rows that this one refers to."""
 
@@ -64,7 +64,7 @@ class MemoryRow:
     children: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Ref:
     """A piece of a rope that is a row of its own: the bytes themselves, or more pieces."""
 
@@ -75,7 +75,7 @@ class Ref:
 Pieces = Sequence[bytes | Ref]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Place:
     """Where one value is: its bytes here, or the pieces to join; how they are encoded, and whether to wrap them."""
 
@@ -155,7 +155,7 @@ def write_label(agent_id: str, checkpoint_id: str, task_id: str, idx: int) -> st
     return f"write/{agent_id}/{checkpoint_id}/{task_id}/{idx}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class WriteRow:
     """One row of `pending_writes`. Rows with `idx` below zero replace what is there; others are kept if first."""
 
@@ -167,7 +167,7 @@ class WriteRow:
     memory_ids: bytes | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Body:
     """A checkpoint as it is stored: everything but the values, where each value is, and which delta channels have
     none here and are rebuilt from the ancestors (retention must know, without the serde)."""

@@ -62,7 +62,7 @@ class Freed:
         self.bytes += freed[3]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Selection:
     """Which threads a prune is for, and what of them stays."""
 

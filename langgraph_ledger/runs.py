@@ -32,7 +32,7 @@ Place = tuple[str, str]
 """Where a checkpoint is within its thread: (namespace, checkpoint id)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Waiting:
     """Writes on their way: where they belong, their rows, and the future of whoever waits for them."""
 

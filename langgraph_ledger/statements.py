@@ -28,7 +28,7 @@ class Access(enum.Enum):
     """Statements that may stand in no transaction; each is on its own."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Statement:
     """One named query with its parameters; `many` runs it once for each set of parameters, yielding no rows."""
 
@@ -37,7 +37,7 @@ class Statement:
     many: Sequence[Params] | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Batch:
     """Statements that depend on no answer among them, so that they can travel together.
 
@@ -52,7 +52,7 @@ class Batch:
 Steps = Generator[Batch, list[Rows], T]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Operation(Generic[T]):
     """A transaction to run: a name for messages, what it may do, and how to begin its steps (anew, on a retry)."""
 
@@ -61,7 +61,7 @@ class Operation(Generic[T]):
     steps: Callable[[], Steps[T]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Migration:
     """One numbered step of the schema; `statements` are names of queries."""
 

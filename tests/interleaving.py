@@ -300,7 +300,7 @@ def play(lanes: Sequence[Lane], schedules: Schedules, *, whole: bool = False) ->
         locked = lane.step()
         while whole and not lane.between:
             lane.step()
-        schedules.stepped(None if lane.between else locked)
+        schedules.stepped(None if lane.between and not lane.waiting else locked)
         if lane.between:  # only the end of a transaction lets go of locks
             for other in lanes:
                 if other.waiting:

@@ -103,7 +103,7 @@ def test_a_server_that_cannot_be_reached(flavour: str) -> None:
     runner = asyncio.Runner() if flavour == "async" else None
     four = Flavoured(LedgerSaver(DEAD, timeout=0.2), runner)
     for call in (lambda: four.get_tuple(at("t")), lambda: save(four, at("t"), "1")):
-        with pytest.raises(errors.DatabaseUnavailable, match="(?i)is the server"):
+        with pytest.raises(errors.DatabaseUnavailable, match=r"(?i)is the server"):
             call()
     four.close()
     if runner:

@@ -18,7 +18,7 @@ HELD = -1
 """`read_version` of a run that has claimed already: no version matches it, only its token does."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Writer:
     """Who writes, and on what terms: the fence token, the version read (None: never read), the parent to find."""
 
@@ -38,7 +38,7 @@ PlacedWrite = tuple[str, str, WriteRow]
 """A row of pending writes with the namespace and the checkpoint it belongs to."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NewCheckpoint:
     """A checkpoint, encoded and ready to be stored, with all that is stored along with it."""
 
@@ -212,7 +212,7 @@ def _first(rows: Rows) -> int | None:
     return int(rows[0][0]) if rows else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Head:
     """A root or namespace row of the ledger."""
 
@@ -225,7 +225,7 @@ class Head:
     status: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Stored:
     """A checkpoint as its rows: the body still packed, the writes in LangGraph's order."""
 

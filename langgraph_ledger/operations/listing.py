@@ -14,7 +14,7 @@ END_OF_TIME = 2**62
 """A sequence number after every other."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Query:
     """What to list, newest first: everything, a thread, a namespace or one checkpoint, before a sequence number.
 
@@ -30,7 +30,7 @@ class Query:
     filter: str = "{}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Page:
     """Some checkpoints with their writes and memory, the root's head if one thread was asked for, what is next."""
 
@@ -109,7 +109,7 @@ def _assemble(rows: Rows, writes: Rows, memory: Rows) -> list[Stored]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Ancestor:
     """One step of a parent chain, nearest first, with the writes to the channels asked for."""
 

@@ -22,7 +22,7 @@ PAGE = 200
 _TABLES = ("working", "writes", "memory", "log")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Summary:
     """What retention has to know of a checkpoint's body: delta channels without a value, and channels with one."""
 
@@ -39,7 +39,7 @@ Measure = tuple[int, int, int, int]
 """Checkpoints, pending writes, chunks, and bytes of all three."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Policy:
     """Which checkpoints stay: the latest of each namespace, the last `keep_last`, and those since `keep_since`."""
 
@@ -138,7 +138,7 @@ def set_ttl(session_id: str, seconds: float | None) -> Operation[bool]:
 # --- pruning
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Row:
     agent_id: str
     checkpoint_id: str
@@ -222,7 +222,7 @@ def _load(session_id: str) -> Steps[tuple[list[_Row], dict[str, str | None]]]:
     return found, dict(heads)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Keeping:
     """Decides which of a session's checkpoints stay."""
 

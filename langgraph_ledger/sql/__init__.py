@@ -28,7 +28,7 @@ _GUARD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Dialect:
     """All SQL for one database, ready to send: texts by name, and the migrations in order."""
 
