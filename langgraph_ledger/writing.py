@@ -144,7 +144,8 @@ def put_writes(
         return
     role = run.join(entry)
     if role is not None:
-        yield from _store_company(ledger, run, entry, LINGER if role is False else 0.0)
+        in_a_graph = "__pregel_runtime" in conf  # elsewhere nobody else is about to come
+        yield from _store_company(ledger, run, entry, LINGER if in_a_graph and role is False else 0.0)
     if not entry.stored.done() or entry.stored.exception() is not None:
         yield entry.stored
 
