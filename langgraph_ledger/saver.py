@@ -20,7 +20,6 @@ from langgraph.checkpoint.base import (
     DeltaChannelHistory,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from langgraph_ledger import codecs, ids, reading, retention, writing
 from langgraph_ledger.codecs import Compression
@@ -28,10 +27,10 @@ from langgraph_ledger.drivers.opening import open_driver
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow, adrive, drive
 from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict
-from langgraph_ledger.memory import Shelf
-from langgraph_ledger.operations.listing import Query, lineage
+from langgraph_ledger.operations.listing import lineage
 from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
+from langgraph_ledger.pages import Pages, checked_limit
 from langgraph_ledger.records import LogEntry, Session
 from langgraph_ledger.retention import Freed, Selection
 from langgraph_ledger.runs import next_version
@@ -210,8 +209,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             before: only checkpoints older than this one.
             limit: at most so many.
         """
-        pages = _Pages(self, config, filter, before, limit)
-        return pages.drained()
+        return self._pages(Pages(self._ledger, self.serde, config, filter, before, limit))
 
     def alist(
         self,
@@ -222,8 +220,16 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """`list`, asynchronously."""
-        pages = _Pages(self, config, filter, before, limit)
-        return pages.adrained()
+        return self._apages(Pages(self._ledger, self.serde, config, filter, before, limit))
+
+    def _pages(self, pages: Pages) -> Iterator[CheckpointTuple]:
+        while not pages.ended:
+            yield from self._run(pages.next())
+
+    async def _apages(self, pages: Pages) -> AsyncIterator[CheckpointTuple]:
+        while not pages.ended:
+            for item in await self._arun(pages.next()):
+                yield item
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
@@ -426,7 +432,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
     def _sessions(self, status: str | None, limit: int) -> Flow[Sequence[Session]]:
         retention.check_status(status)
-        return self._simply(read_sessions(status, _checked_limit(limit)))
+        return self._simply(read_sessions(status, checked_limit(limit)))
 
     def history(self, thread_id: str) -> Sequence[LogEntry]:
         """A thread's log, oldest first: checkpoints and rejected writes, of every namespace."""
@@ -462,12 +468,6 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         return lineage(ids.thread_of(conf), ids.namespace_of(conf))
 
 
-def _checked_limit(limit: Any) -> int:
-    if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-        raise InvalidInput(f"limit={limit!r}: expected a number of items, zero or more")
-    return min(limit, 2**31)  # no database has more, and not every one can be told a larger number
-
-
 class _Setup:
     """What `setup()` returns: done already where that is possible, and awaitable everywhere."""
 
@@ -482,47 +482,3 @@ class _Setup:
 
     def __await__(self) -> Generator[Any, None, None]:
         return self._saver.asetup().__await__()
-
-
-class _Pages:
-    """One call of `list`: its arguments checked at once, its pages fetched one by one."""
-
-    def __init__(self, saver: LedgerSaver, config: Any, filter: Any, before: Any, limit: int | None) -> None:
-        if filter is not None and not isinstance(filter, Mapping):
-            raise InvalidInput(f"filter must be a mapping of metadata keys to values: {filter!r:.80}")
-        self.left = None if limit is None else _checked_limit(limit)
-        self.saver, self.config, self.filter = saver, config, filter
-        text = not isinstance(saver.serde, EncryptedSerializer)
-        self.query: Query = reading.list_query(config, filter, before, text)
-        self.ended = self.left == 0
-
-    def _next(self) -> Flow[list[CheckpointTuple]]:
-        """The next page's matching checkpoints."""
-        size = reading.PAGE if self.left is None or self.filter else min(self.left, reading.PAGE)
-        ledger = self.saver._ledger
-        vault = yield from ledger.vault(self.saver.serde)
-        page, run = yield from reading.read_page(ledger, self.config, self.query, size)
-        self.query = page.following
-        self.ended = len(page.checkpoints) < size or self.query.checkpoint_id is not None
-        found = []
-        shelves: dict[str, Shelf] = {}
-        for stored in page.checkpoints:
-            shelf = shelves.setdefault(stored.session_id, Shelf(vault, stored.session_id, stored.memory))
-            item = reading.decode(ledger, vault, stored, run, shelf)
-            if reading.matching(item, self.filter):
-                found.append(item)
-                if self.left is not None:
-                    self.left -= 1
-                    if self.left == 0:
-                        self.ended = True
-                        break
-        return found
-
-    def drained(self) -> Iterator[CheckpointTuple]:
-        while not self.ended:
-            yield from self.saver._run(self._next())
-
-    async def adrained(self) -> AsyncIterator[CheckpointTuple]:
-        while not self.ended:
-            for item in await self.saver._arun(self._next()):
-                yield item
