@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -53,21 +54,30 @@ class Crashes:
 
 def killer(at: int | None, say: Callable[[str], None]) -> Callable[[str, str], None]:
     """A trace that kills this process at the given one of the events within transactions that write."""
-    count, writing = -1, False
+    count = -1
+    writing: set[object] = set()  # the threads, or tasks, whose transaction does
 
     def trace(event: str, statement: str) -> None:
-        nonlocal count, writing
+        nonlocal count
+        me = _current()
         if (event, statement) == ("before", "begin_write"):
-            writing = True
-        if writing:
+            writing.add(me)
+        if me in writing:
             count += 1
             say(f"event {event} {statement}")
             if count == at:
                 os.kill(os.getpid(), signal.SIGKILL)
         if event == "after" and statement in ("commit", "rollback"):
-            writing = False
+            writing.discard(me)
 
     return trace
+
+
+def _current() -> object:
+    try:
+        return asyncio.current_task() or threading.get_ident()
+    except RuntimeError:
+        return threading.get_ident()
 
 
 def act(job: dict[str, Any], say: Callable[[str], None]) -> None:

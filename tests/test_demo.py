@@ -21,7 +21,8 @@ COMMAND = [sys.executable, "-m", "langgraph_ledger", "demo"]
 def environment(temporary: Path, *paths: Path) -> dict[str, str]:
     """The demo's files go to `temporary`; modules are found in the checkout and in `paths`."""
     places = os.pathsep.join(str(path) for path in (*paths, ROOT))
-    return {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": places}
+    # wide enough that no row of a table is broken, whatever width the tests' own output has
+    return {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": places, "COLUMNS": "140"}
 
 
 def run(temporary: Path, *arguments: str, paths: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:

@@ -20,6 +20,8 @@ NULL_TASK = "00000000-0000-0000-0000-000000000000"
 UNIQUE = re.compile(r"\b(?:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32})\b")
 CONFIG_KEY_CHECKPOINTER = "__pregel_checkpointer"
 """LangGraph puts the saver itself into the configs it hands out for subgraphs; some savers hand it back."""
+SHORTEST = len("2026-01-01T00:00:00")
+"""What is shorter holds no identifier and no time."""
 UNORDERED = "(unordered)"
 TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[.\d]*(?:[+-]\d\d:\d\d|Z)?")
 
@@ -126,6 +128,10 @@ def _blank(value: Any) -> str:
     return TIME.sub("#", UNIQUE.sub("#", json.dumps(value, sort_keys=True)))
 
 
+def _blank_key(key: str) -> str:
+    return key if len(key) < SHORTEST else UNIQUE.sub("#", key)
+
+
 class _Names:
     """Random identifiers, numbered by first appearance."""
 
@@ -134,13 +140,15 @@ class _Names:
 
     def replace(self, value: Any) -> Any:
         if isinstance(value, str):
+            if len(value) < SHORTEST:
+                return value
             return TIME.sub("<time>", UNIQUE.sub(self._name, value))
         if isinstance(value, list):
             return [self.replace(v) for v in value]
         if isinstance(value, dict):
             if UNORDERED in value:
                 return self.arrange(value[UNORDERED])
-            return {self.replace(k): self.replace(value[k]) for k in sorted(value, key=_blank)}
+            return {self.replace(k): self.replace(value[k]) for k in sorted(value, key=_blank_key)}
         return value
 
     def arrange(self, values: list[Any]) -> list[Any]:
