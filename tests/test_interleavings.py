@@ -131,18 +131,8 @@ def violations(
     return count, []
 
 
-PURGED = {("fresh put", "purge"), ("stale put", "purge")}
-purged = pytest.mark.xfail(
-    strict=True, reason="a claim that waits for a purge takes the row that it read for a new one when it is gone"
-)
-
-
 @pytest.mark.parametrize(("seed", "left", "right"), PAIRS)
-def test_every_pair(
-    request: pytest.FixtureRequest, arena: Arena, connections: list[Connection], seed: str, left: str, right: str
-) -> None:
-    if arena.on_postgres and seed == "expired" and (left, right) in PURGED:
-        request.applymarker(purged)
+def test_every_pair(arena: Arena, connections: list[Connection], seed: str, left: str, right: str) -> None:
     pair = [EVERY[seed][name] for name in (left, right)]
     expected = serial(arena, seed, pair, connections)
     count, found = violations(arena, seed, (left, right), connections, expected)

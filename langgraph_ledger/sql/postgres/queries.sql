@@ -77,7 +77,9 @@ INSERT INTO {schema}agent_state_ledger AS l
     (session_id, agent_id, checkpoint_id, version, writer, owner, state, updated_at)
 SELECT :session_id, '', :checkpoint_id, 1, :writer, :owner::jsonb, :state::jsonb, :now::timestamptz
 WHERE :read_version::bigint IS NULL OR :read_version::bigint = 0
-    OR EXISTS (SELECT 1 FROM {schema}agent_state_ledger e WHERE e.session_id = :session_id AND e.agent_id = '')
+    -- locked, so that a row which is just being removed is waited for, and then found to be gone
+    OR EXISTS (
+        SELECT 1 FROM {schema}agent_state_ledger e WHERE e.session_id = :session_id AND e.agent_id = '' FOR UPDATE)
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
     checkpoint_id = COALESCE(excluded.checkpoint_id, l.checkpoint_id),
     version = l.version + 1,
