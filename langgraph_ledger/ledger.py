@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -30,6 +31,9 @@ REMEMBERED_IDS = 500_000
 
 OnConflict = Literal["raise", "report"]
 OnBusy = Literal["take_over", "refuse"]
+
+Redact = Callable[[str, str, Any], Any]
+"""What the log keeps of a value: (the tool's name, "arguments", "result" or "error", the value) to what to keep."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -76,11 +80,17 @@ class Ledger:
         owner_timeout: float,
         compression: Compression,
         ttl_seconds: float | None,
+        log_tools: bool = True,
+        log_limit: int = 1_000_000,
+        redact: Redact | None = None,
     ) -> None:
         self.driver, self.name = driver, name
         self.on_conflict, self.on_busy, self.owner_timeout = on_conflict, on_busy, owner_timeout
         self.compression, self.ttl_seconds = compression, ttl_seconds
+        self.log_tools, self.log_limit, self.redact = log_tools, log_limit, redact
         self.runs = Runs()
+        self.loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
+        """The event loop that this saver was last used in, as long as it is there."""
         self._ready = False
         self._closed = False
         self._lock = threading.Lock()

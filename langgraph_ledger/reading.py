@@ -41,6 +41,8 @@ def get_tuple(ledger: Ledger, serde: SerializerProtocol, config: Mapping[str, An
     wanted = str(checkpoint_id) if checkpoint_id else None
     head, stored = yield read_checkpoint(session_id, agent_id, wanted)
     run = _run_of(ledger, conf, session_id, agent_id, head)
+    if agent_id:
+        run.namespaces.add(agent_id)
     if "__pregel_runtime" in conf:  # a run begins; a mere look at a busy thread is welcome
         yield from refuse_if_busy(ledger, run, "get_tuple", agent_id, wanted)
     if stored is None:

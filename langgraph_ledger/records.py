@@ -23,7 +23,10 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One row of `checkpoint_log`. `seq` orders the entries of a session; `payload` depends on `checkpoint_type`."""
+    """One row of `checkpoint_log`. `seq` orders the entries of a session; `payload` depends on `checkpoint_type`.
+
+    Entries about calls have a `call_id` (a tool call's is its id) and an `attempt_id`, the same for start and end.
+    """
 
     seq: int
     session_id: str
@@ -35,6 +38,8 @@ class LogEntry:
     task_id: str | None
     payload: Mapping[str, Any]
     created_at: datetime
+    call_id: str | None = None
+    attempt_id: str | None = None
 
 
 def now() -> str:

@@ -61,11 +61,13 @@ class Run:
         "checkpoint_read",
         "claimed",
         "control",
+        "expected",
         "fenced",
         "held",
         "invocation",
         "last_committed",
         "lock",
+        "namespaces",
         "puts",
         "read_version",
         "runs",
@@ -89,6 +91,9 @@ class Run:
         self.control: Any = None
         self.invocation: Callable[[], Any] = _nobody
         self.lock = threading.Lock()
+        self.namespaces: set[str] = set()
+        """Of nested graphs that keep checkpoints: each reads when it begins."""
+        self.expected: dict[Place, Future[None]] = {}
         self.puts: dict[str, deque[tuple[str, Future[None]]]] = {}
         self.held: dict[Place, list[Waiting]] = {}
         self.waiting: list[Waiting] = []
@@ -109,7 +114,19 @@ class Run:
         ended: Future[None] = Future()
         with self.lock:
             self.puts.setdefault(place[0], deque(maxlen=8)).append((place[1], ended))
-            return ended, self._with_company(place)
+            company, expected = self._with_company(place), self.expected.pop(place, None)
+        if expected is not None:
+            expected.set_result(None)
+        return ended, company
+
+    def expect_put(self, place: Place) -> Future[None]:
+        """Resolved when the put of a checkpoint begins."""
+        with self.lock:
+            if self._put_of(place) is None:
+                return self.expected.setdefault(place, Future())
+        begun: Future[None] = Future()
+        begun.set_result(None)
+        return begun
 
     def _with_company(self, place: Place) -> list[Waiting]:
         taken, self.waiting = self.waiting, []

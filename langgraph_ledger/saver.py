@@ -5,6 +5,8 @@ No SQL and no locks here: what a method does is a flow (`writing.py`, `reading.p
 
 from __future__ import annotations
 
+import asyncio
+import weakref
 from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -21,12 +23,12 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import codecs, ids, reading, retention, writing
+from langgraph_ledger import codecs, ids, reading, retention, tool_log, writing
 from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.opening import open_driver
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow, adrive, drive
-from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict
+from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict, Redact
 from langgraph_ledger.operations.listing import lineage
 from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
@@ -57,6 +59,10 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         on_busy: "take_over" lets a new run begin at any time; "refuse" does not while the thread's owner is alive
             and at work. `owner_timeout` is after how many seconds without a write an owner counts as gone where its
             process cannot be looked up (on another host, or in this very process).
+        log_tools: whether tool calls of graphs with this saver are put on record, each before it is made and before
+            its end is told. `log_limit`: arguments and results of more bytes than this are described, not kept.
+            `redact`: called with the tool's name, "arguments", "result" or "error", and the value; what it returns
+            is kept instead (it must not change the value itself).
         ttl: how long threads begun through this saver may be idle before `sweep()` deletes them; None: for ever.
 
     The constructor does no I/O. The tables are created on first use, by any method. One object serves synchronous
@@ -83,8 +89,15 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         on_busy: OnBusy = "take_over",
         owner_timeout: float = 60.0,
         ttl: timedelta | None = None,
+        log_tools: bool = True,
+        log_limit: int = 1_000_000,
+        redact: Redact | None = None,
     ) -> None:
         super().__init__(serde=serde)
+        if isinstance(log_limit, bool) or not isinstance(log_limit, int) or log_limit < 0:
+            raise InvalidInput(f"log_limit={log_limit!r}: expected a number of bytes, zero or more")
+        if redact is not None and not callable(redact):
+            raise InvalidInput(f"redact={redact!r}: expected a function of tool name, kind of value, and value")
         if on_conflict not in ("raise", "report"):
             raise InvalidInput(f"on_conflict={on_conflict!r}: expected 'raise' or 'report'")
         if on_busy not in ("take_over", "refuse"):
@@ -110,7 +123,12 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             owner_timeout=owner_timeout,
             compression=codecs.check(compression),
             ttl_seconds=retention.ttl_seconds(ttl),
+            log_tools=bool(log_tools) and not read_only,
+            log_limit=log_limit,
+            redact=redact,
         )
+        if self._ledger.log_tools:
+            tool_log.register()
 
     @classmethod
     def from_conn_string(
@@ -176,6 +194,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         return drive(flow, self._ledger.driver)
 
     async def _arun(self, flow: Flow[T]) -> T:
+        if self._ledger.driver.needs_loop:
+            self._ledger.loop = weakref.ref(asyncio.get_running_loop())
         return await adrive(flow, self._ledger.driver)
 
     def _simply(self, operation: Operation[T]) -> Flow[T]:
@@ -473,8 +493,6 @@ class _Setup:
 
     def __init__(self, saver: LedgerSaver) -> None:
         self._saver = saver
-        import asyncio
-
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -43,6 +43,6 @@ def _entries(name: str, statement: Statement) -> Operation[Sequence[LogEntry]]:
 
 
 def _entry(row: Row) -> LogEntry:
-    seq, session_id, agent_id, kind, checkpoint_id, parent_id, run_id, task_id, payload, created_at = row
+    seq, session_id, agent_id, kind, checkpoint_id, parent_id, run_id, task_id, payload, created_at, *call = row
     facts = (checkpoint_id, parent_id, run_id, task_id)
-    return LogEntry(seq, session_id, agent_id, kind, *facts, json.loads(payload), as_time(created_at))
+    return LogEntry(seq, session_id, agent_id, kind, *facts, json.loads(payload), as_time(created_at), *call)

@@ -152,6 +152,42 @@ INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, run_id, task_id, payload, created_at)
 VALUES (:session_id, :agent_id, :checkpoint_type, :checkpoint_id, :parent_id, :run_id, :task_id, :payload::jsonb, :now::timestamptz);
 
+-- name: insert_call
+INSERT INTO {schema}checkpoint_log
+    (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
+     attempt_id, payload, memory_ids, body, created_at)
+SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
+    :attempt_id, :payload::jsonb, :memory_ids::bytea, :body::bytea, :now::timestamptz
+WHERE {guard}
+ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS NOT NULL DO NOTHING;
+
+-- name: share_root
+SELECT l.version FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id AND l.agent_id = ''
+FOR SHARE;
+
+-- name: insert_call_memory
+-- what a call's end refers to; a thread that was deleted meanwhile has no start, and keeps nothing
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
+SELECT :session_id, u.*
+FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[]) u
+WHERE EXISTS (
+    SELECT 1 FROM {schema}checkpoint_log s
+    WHERE s.session_id = :session_id AND s.call_id = :call_id AND s.attempt_id = :attempt_id
+        AND s.checkpoint_type = :started)
+ON CONFLICT (session_id, memory_id) DO NOTHING;
+
+-- name: insert_call_end
+INSERT INTO {schema}checkpoint_log
+    (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
+     attempt_id, payload, memory_ids, body, created_at)
+SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
+    :attempt_id, :payload::jsonb, :memory_ids::bytea, :body::bytea, :now::timestamptz
+WHERE EXISTS (
+    SELECT 1 FROM {schema}checkpoint_log s
+    WHERE s.session_id = :session_id AND s.call_id = :call_id AND s.attempt_id = :attempt_id
+        AND s.checkpoint_type = :started)
+ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS NOT NULL DO NOTHING;
+
 -- name: insert_write
 INSERT INTO {schema}pending_writes
     (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
@@ -340,18 +376,18 @@ ORDER BY s.last_active_at DESC, s.session_id LIMIT :page;
 
 -- name: read_log
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at
+    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_rejected
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at
+    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id
 FROM {schema}checkpoint_log c
 WHERE c.checkpoint_type = 'write_rejected' AND c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_all_rejected
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at
+    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id
 FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' ORDER BY c.seq;
 
 -- name: lock_session
@@ -426,6 +462,19 @@ WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :che
 UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NULL, updated_at = :now::timestamptz
 WHERE session_id = :session_id AND agent_id = :agent_id;
 
+-- name: delete_settled_calls
+DELETE FROM {schema}checkpoint_log
+WHERE session_id = :session_id AND call_id IS NOT NULL AND seq < :before
+    AND NOT EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log p
+        WHERE p.session_id = :session_id AND p.agent_id = '' AND p.checkpoint_type = 'checkpoint'
+            AND p.checkpoint_id = checkpoint_log.root_checkpoint_id)
+    AND EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log e
+        WHERE e.session_id = :session_id AND e.call_id = checkpoint_log.call_id
+            AND e.attempt_id = checkpoint_log.attempt_id
+            AND e.checkpoint_type NOT IN ('tool_call_started', 'resource_held'));
+
 -- name: delete_unused_memory
 WITH RECURSIVE roots (session_id, ids) AS (
     SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c WHERE c.session_id = :session_id
@@ -454,10 +503,12 @@ SELECT :target_id, s.status, s.metadata, :now::timestamptz, :now::timestamptz, s
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, memory_ids, state_bytes, body, created_at)
+     run_id, task_id, call_id, attempt_id, payload, memory_ids, state_bytes, body, created_at)
 SELECT :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
-    c.run_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at
-FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
+    c.run_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND (c.checkpoint_type = 'checkpoint' OR c.checkpoint_type LIKE 'tool_call_%')
+ORDER BY c.seq;
 
 -- name: copy_memory
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
@@ -495,7 +546,7 @@ SELECT
     (SELECT count(*) FROM {schema}pending_writes p WHERE p.session_id = :session_id),
     (SELECT count(*) FROM {schema}agent_memory m WHERE m.session_id = :session_id),
     (SELECT COALESCE(SUM(length(c.body) + COALESCE(length(c.memory_ids), 0)), 0)
-        FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint')
+        FROM {schema}checkpoint_log c WHERE c.session_id = :session_id)
     + (SELECT COALESCE(SUM(length(p.place)), 0) FROM {schema}pending_writes p WHERE p.session_id = :session_id)
     + (SELECT COALESCE(SUM(length(m.content) + COALESCE(length(m.children), 0)), 0)
         FROM {schema}agent_memory m WHERE m.session_id = :session_id);
@@ -508,7 +559,7 @@ SELECT
     (SELECT count(*) FROM {schema}pending_writes p WHERE (:session_id::text IS NULL OR p.session_id = :session_id)),
     (SELECT count(*) FROM {schema}agent_memory m WHERE (:session_id::text IS NULL OR m.session_id = :session_id)),
     (SELECT COALESCE(SUM(length(c.body) + COALESCE(length(c.memory_ids), 0)), 0) FROM {schema}checkpoint_log c
-        WHERE c.checkpoint_type = 'checkpoint' AND (:session_id::text IS NULL OR c.session_id = :session_id)),
+        WHERE :session_id::text IS NULL OR c.session_id = :session_id),
     (SELECT COALESCE(SUM(length(p.place)), 0) FROM {schema}pending_writes p WHERE (:session_id::text IS NULL OR p.session_id = :session_id)),
     (SELECT COALESCE(SUM(length(m.content) + COALESCE(length(m.children), 0)), 0) FROM {schema}agent_memory m
         WHERE (:session_id::text IS NULL OR m.session_id = :session_id)),

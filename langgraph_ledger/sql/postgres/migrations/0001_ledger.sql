@@ -32,6 +32,8 @@ CREATE TABLE {schema}checkpoint_log (
     root_checkpoint_id   TEXT COLLATE "C",
     run_id               TEXT COLLATE "C",
     task_id              TEXT COLLATE "C",
+    call_id              TEXT COLLATE "C",
+    attempt_id           TEXT COLLATE "C",
     payload              JSONB NOT NULL DEFAULT '{}',
     memory_ids           BYTEA,
     state_bytes          BIGINT,
@@ -48,6 +50,9 @@ CREATE INDEX checkpoint_log_rejected ON {schema}checkpoint_log (session_id, seq)
     WHERE checkpoint_type = 'write_rejected';
 
 CREATE INDEX checkpoint_log_run ON {schema}checkpoint_log (run_id) WHERE run_id IS NOT NULL;
+
+CREATE UNIQUE INDEX checkpoint_log_call ON {schema}checkpoint_log (session_id, call_id, attempt_id, checkpoint_type)
+    WHERE call_id IS NOT NULL;
 
 CREATE TABLE {schema}agent_memory (
     session_id TEXT COLLATE "C" NOT NULL,

@@ -32,6 +32,8 @@ CREATE TABLE checkpoint_log (
     root_checkpoint_id   TEXT,
     run_id               TEXT,
     task_id              TEXT,
+    call_id              TEXT,
+    attempt_id           TEXT,
     payload              TEXT    NOT NULL DEFAULT '{}',
     memory_ids           BLOB,
     state_bytes          INTEGER,
@@ -49,6 +51,9 @@ CREATE INDEX checkpoint_log_rejected ON checkpoint_log (session_id, seq)
     WHERE checkpoint_type = 'write_rejected';
 
 CREATE INDEX checkpoint_log_run ON checkpoint_log (run_id) WHERE run_id IS NOT NULL;
+
+CREATE UNIQUE INDEX checkpoint_log_call ON checkpoint_log (session_id, call_id, attempt_id, checkpoint_type)
+    WHERE call_id IS NOT NULL;
 
 -- children before content: a column behind a large one is only reached through its overflow pages
 CREATE TABLE agent_memory (
