@@ -56,6 +56,7 @@ class Run:
     """One root invocation on one thread (or one read outside of any), as far as this process knows it."""
 
     __slots__ = (
+        "began",
         "blind",
         "busy",
         "checkpoint_read",
@@ -83,7 +84,7 @@ class Run:
         self.runs, self.session_id, self.token = runs, session_id, uuid4().hex
         self.read_version, self.checkpoint_read = read_version, checkpoint_read
         self.blind = read_version is None
-        self.claimed = False
+        self.claimed = self.began = False
         self.fenced: StateConflict | None = None
         self.busy: StateConflict | None = None
         self.last_committed: str | None = None

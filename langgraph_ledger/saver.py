@@ -6,6 +6,7 @@ No SQL and no locks here: what a method does is a flow (`writing.py`, `reading.p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import weakref
 from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -26,9 +27,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_ledger import codecs, ids, reading, retention, tool_log, writing
 from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.opening import open_driver
-from langgraph_ledger.errors import InvalidInput
+from langgraph_ledger.errors import InvalidInput, LedgerError
 from langgraph_ledger.flow import Flow, adrive, drive
 from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict, Redact
+from langgraph_ledger.lifecycle import settle, shut_down
 from langgraph_ledger.operations.listing import lineage
 from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
@@ -161,11 +163,20 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         await self._arun(self._ledger.ready())
 
     def close(self) -> None:
-        """Closes the connections that this saver opened. A connection or pool of yours stays open."""
+        """Closes the connections that this saver opened. A connection or pool of yours stays open.
+
+        What this process was still working on is marked as shut down, so that it is not taken for a crash.
+        """
+        if self._ledger.unfinished and not self._ledger.driver.needs_loop:
+            with contextlib.suppress(LedgerError):
+                self._run(shut_down(self._ledger))
         self._ledger.close()
 
     async def aclose(self) -> None:
         """`close`, and the connections of the running event loop too."""
+        if self._ledger.unfinished:
+            with contextlib.suppress(LedgerError):
+                await self._arun(shut_down(self._ledger))
         await self._ledger.aclose()
 
     def __enter__(self) -> Self:
@@ -211,7 +222,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple`, asynchronously."""
-        return await self._arun(reading.get_tuple(self._ledger, self.serde, config))
+        return await self._arun(reading.get_tuple(self._ledger, self.serde, config, asynchronous=True))
 
     def list(
         self,
@@ -452,7 +463,14 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
     def _sessions(self, status: str | None, limit: int) -> Flow[Sequence[Session]]:
         retention.check_status(status)
-        return self._simply(read_sessions(status, checked_limit(limit)))
+        operation = read_sessions(status, checked_limit(limit))
+        return self._settled(operation)
+
+    def _settled(self, operation: Operation[T]) -> Flow[T]:
+        yield from self._ledger.ready()
+        yield from settle(self._ledger)
+        result: T = yield operation
+        return result
 
     def history(self, thread_id: str) -> Sequence[LogEntry]:
         """A thread's log, oldest first: checkpoints and rejected writes, of every namespace."""

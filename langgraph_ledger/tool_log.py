@@ -21,11 +21,13 @@ from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 
+from langgraph_ledger import invocations
 from langgraph_ledger.calls import Call, call_id_of, record_end, record_start, spot_of
 from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.errors import LedgerError
 from langgraph_ledger.flow import Flow, adrive, drive
 from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.lifecycle import run_ends
 from langgraph_ledger.operations.calls import CANCELLED, COMPLETED, FAILED, INTERRUPTED
 from langgraph_ledger.records import MAX_TEXT, text_for_json
 
@@ -120,9 +122,8 @@ def _name(error: BaseException) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
 
 
-def run_flow(saver: Any, flow: Flow[Any]) -> Any:
+def run_flow(ledger: Ledger, flow: Flow[Any]) -> Any:
     """Carries out a flow on this thread; where the connection belongs to an event loop, there."""
-    ledger = saver._ledger
     loop = ledger.loop() if ledger.driver.needs_loop else None
     if loop is None or loop.is_closed() or loop is asyncio._get_running_loop():
         return drive(flow, ledger.driver)
@@ -134,16 +135,37 @@ async def _coroutine(flow: Flow[Any], driver: Driver) -> Any:
 
 
 class _Handler(BaseCallbackHandler):
-    """What both have in common: they look at tools only, at once, and what they raise stops the tool."""
+    """What both have in common: they look at tools and chains, at once, and what they raise stops the tool."""
 
     raise_error = True
     run_inline = True
-    ignore_llm = ignore_chain = ignore_retriever = ignore_retry = True
+    ignore_llm = ignore_retriever = ignore_retry = True
     ignore_chat_model = ignore_custom_event = True
 
 
 class ToolLog(_Handler):
-    """Records the calls of synchronous tools."""
+    """Records the calls of synchronous tools, and how synchronous runs end."""
+
+    def on_chain_start(self, serialized: Any, inputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        invocations.latest.set(run_id)  # for the asynchronous ones too: it waits for nothing
+
+    def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        self._ended(run_id, None)
+
+    def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        self._ended(run_id, error)
+
+    def _ended(self, run_id: UUID, error: BaseException | None) -> None:
+        found = invocations.left(run_id, asynchronous=False) if invocations.under_way(asynchronous=False) else None
+        if found is None:
+            return
+        ledger, run, secret = found
+        if isinstance(
+            error, GeneratorExit
+        ):  # perhaps from within a garbage collection, where nothing may be waited for
+            ledger.late.append((run, secret, error))
+        else:
+            run_flow(ledger, run_ends(ledger, run, secret, error))
 
     def on_tool_start(
         self,
@@ -160,25 +182,45 @@ class ToolLog(_Handler):
         if recorded is None:
             return
         try:
-            run_flow(recorded[0], _start(recorded))
+            run_flow(recorded[0]._ledger, _start(recorded))
         except BaseException:
             _calls.take(run_id)
             raise
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
         if (recorded := _calls.take(run_id)) is not None:
-            run_flow(recorded[0], _end(recorded, output))
+            run_flow(recorded[0]._ledger, _end(recorded, output))
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
         if (recorded := _calls.take(run_id)) is not None:
             try:
-                run_flow(recorded[0], _failure(recorded, error))
+                run_flow(recorded[0]._ledger, _failure(recorded, error))
             except LedgerError as problem:
                 error.add_note(f"The end of this tool call could not be logged: {problem}")
 
 
 class AsyncToolLog(_Handler, AsyncCallbackHandler):
-    """Records the calls of asynchronous tools."""
+    """Records the calls of asynchronous tools, and how asynchronous runs end."""
+
+    @property
+    def ignore_chain(self) -> bool:
+        return not invocations.under_way(asynchronous=True)
+
+    def on_chain_start(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[override]
+        """The other handler sees to it."""
+
+    async def on_chain_end(self, outputs: Any, *, run_id: UUID, **kwargs: Any) -> None:
+        await self._ended(run_id, None)
+
+    async def on_chain_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
+        await self._ended(run_id, error)
+
+    @staticmethod
+    async def _ended(run_id: UUID, error: BaseException | None) -> None:
+        found = invocations.left(run_id, asynchronous=True)
+        if found is not None:
+            ledger, run, secret = found
+            await adrive(run_ends(ledger, run, secret, error), ledger.driver)
 
     @property
     def ignore_agent(self) -> bool:

@@ -217,14 +217,34 @@ ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     place = excluded.place, memory_ids = excluded.memory_ids;
 
 -- name: touch_session
-INSERT INTO {schema}sessions AS s (session_id, status, metadata, started_at, last_active_at, ttl_seconds)
+INSERT INTO {schema}sessions AS s
+    (session_id, status, metadata, started_at, last_active_at, run_id, run_started_at, ttl_seconds)
 SELECT :session_id, COALESCE(:status, 'active'), COALESCE(:metadata, '{}')::jsonb, :now::timestamptz, :now::timestamptz,
-    :ttl_seconds::double precision
+    :writer, :now::timestamptz, :ttl_seconds::double precision
 WHERE {guard}
 ON CONFLICT (session_id) DO UPDATE SET
     status = COALESCE(:status::text, s.status),
     metadata = COALESCE(:metadata::jsonb, s.metadata),
-    last_active_at = excluded.last_active_at;
+    last_active_at = excluded.last_active_at,
+    run_started_at = CASE WHEN s.run_id = excluded.run_id THEN s.run_started_at ELSE excluded.run_started_at END,
+    run_id = excluded.run_id,
+    outcome = NULL;
+
+-- name: announce_owner
+UPDATE {schema}agent_state_ledger SET owner = :owner::jsonb, updated_at = :now::timestamptz
+WHERE session_id = :session_id AND agent_id = '' AND version = :read_version AND deleted_at IS NULL;
+
+-- name: begin_session
+UPDATE {schema}sessions SET
+    status = 'active', run_id = :writer, run_started_at = :now::timestamptz, last_active_at = :now::timestamptz, outcome = NULL
+WHERE session_id = :session_id AND EXISTS (
+    SELECT 1 FROM {schema}agent_state_ledger l
+    WHERE l.session_id = :session_id AND l.agent_id = '' AND l.version = :read_version AND l.deleted_at IS NULL)
+RETURNING session_id;
+
+-- name: end_session
+UPDATE {schema}sessions SET status = :status, outcome = :outcome::jsonb, last_active_at = :now::timestamptz
+WHERE session_id = :session_id AND run_id = :writer;
 
 -- name: read_head
 SELECT l.version, l.checkpoint_id, l.writer, l.owner::text, l.updated_at, l.deleted_at, s.status
@@ -370,7 +390,9 @@ WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.checkpoint_id 
     AND p.channel IN (SELECT jsonb_array_elements_text(:channels::jsonb));
 
 -- name: read_sessions
-SELECT s.session_id, s.status, s.metadata::text, s.started_at, s.last_active_at FROM {schema}sessions s
+SELECT s.session_id, s.status, s.metadata::text, s.started_at, s.last_active_at, s.run_id, s.run_started_at,
+    s.outcome::text
+FROM {schema}sessions s
 WHERE :status::text IS NULL OR s.status = :status
 ORDER BY s.last_active_at DESC, s.session_id LIMIT :page;
 
@@ -498,7 +520,7 @@ RETURNING l.agent_id;
 
 -- name: copy_session
 INSERT INTO {schema}sessions (session_id, status, metadata, started_at, last_active_at, ttl_seconds)
-SELECT :target_id, s.status, s.metadata, :now::timestamptz, :now::timestamptz, s.ttl_seconds FROM {schema}sessions s WHERE s.session_id = :session_id;
+SELECT :target_id, CASE WHEN s.status = 'active' THEN 'paused' ELSE s.status END, s.metadata, :now::timestamptz, :now::timestamptz, s.ttl_seconds FROM {schema}sessions s WHERE s.session_id = :session_id;
 
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log

@@ -205,13 +205,33 @@ ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     place = excluded.place, memory_ids = excluded.memory_ids;
 
 -- name: touch_session
-INSERT INTO {schema}sessions AS s (session_id, status, metadata, started_at, last_active_at, ttl_seconds)
-SELECT :session_id, COALESCE(:status, 'active'), COALESCE(:metadata, '{}'), :now, :now, :ttl_seconds
+INSERT INTO {schema}sessions AS s
+    (session_id, status, metadata, started_at, last_active_at, run_id, run_started_at, ttl_seconds)
+SELECT :session_id, COALESCE(:status, 'active'), COALESCE(:metadata, '{}'), :now, :now, :writer, :now, :ttl_seconds
 WHERE {guard}
 ON CONFLICT (session_id) DO UPDATE SET
     status = COALESCE(:status, s.status),
     metadata = COALESCE(:metadata, s.metadata),
-    last_active_at = excluded.last_active_at;
+    last_active_at = excluded.last_active_at,
+    run_started_at = CASE WHEN s.run_id = excluded.run_id THEN s.run_started_at ELSE excluded.run_started_at END,
+    run_id = excluded.run_id,
+    outcome = NULL;
+
+-- name: announce_owner
+UPDATE {schema}agent_state_ledger SET owner = :owner, updated_at = :now
+WHERE session_id = :session_id AND agent_id = '' AND version = :read_version AND deleted_at IS NULL;
+
+-- name: begin_session
+UPDATE {schema}sessions SET
+    status = 'active', run_id = :writer, run_started_at = :now, last_active_at = :now, outcome = NULL
+WHERE session_id = :session_id AND EXISTS (
+    SELECT 1 FROM {schema}agent_state_ledger l
+    WHERE l.session_id = :session_id AND l.agent_id = '' AND l.version = :read_version AND l.deleted_at IS NULL)
+RETURNING session_id;
+
+-- name: end_session
+UPDATE {schema}sessions SET status = :status, outcome = :outcome, last_active_at = :now
+WHERE session_id = :session_id AND run_id = :writer;
 
 -- name: read_head
 SELECT l.version, l.checkpoint_id, l.writer, l.owner, l.updated_at, l.deleted_at, s.status
@@ -363,7 +383,9 @@ WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.checkpoint_id 
     AND p.channel IN (SELECT value FROM json_each(:channels));
 
 -- name: read_sessions
-SELECT s.session_id, s.status, s.metadata, s.started_at, s.last_active_at FROM {schema}sessions s
+SELECT s.session_id, s.status, s.metadata, s.started_at, s.last_active_at, s.run_id, s.run_started_at,
+    s.outcome
+FROM {schema}sessions s
 WHERE :status IS NULL OR s.status = :status
 ORDER BY s.last_active_at DESC, s.session_id LIMIT :page;
 
@@ -489,7 +511,7 @@ RETURNING agent_id;
 
 -- name: copy_session
 INSERT INTO {schema}sessions (session_id, status, metadata, started_at, last_active_at, ttl_seconds)
-SELECT :target_id, s.status, s.metadata, :now, :now, s.ttl_seconds FROM {schema}sessions s WHERE s.session_id = :session_id;
+SELECT :target_id, CASE WHEN s.status = 'active' THEN 'paused' ELSE s.status END, s.metadata, :now, :now, s.ttl_seconds FROM {schema}sessions s WHERE s.session_id = :session_id;
 
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log

@@ -4,6 +4,9 @@ CREATE TABLE {schema}sessions (
     metadata       JSONB NOT NULL DEFAULT '{}',
     started_at     TIMESTAMPTZ NOT NULL,
     last_active_at TIMESTAMPTZ NOT NULL,
+    run_id         TEXT,
+    run_started_at TIMESTAMPTZ,
+    outcome        JSONB,
     ttl_seconds    DOUBLE PRECISION
 );
 

@@ -4,6 +4,9 @@ CREATE TABLE sessions (
     metadata       TEXT NOT NULL DEFAULT '{}',
     started_at     TEXT NOT NULL,
     last_active_at TEXT NOT NULL,
+    run_id         TEXT,
+    run_started_at TEXT,
+    outcome        TEXT,
     ttl_seconds    REAL
 ) WITHOUT ROWID;
 
