@@ -33,26 +33,30 @@ PATIENCE = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where in a thread a call stands: the innermost graph around it that keeps checkpoints, and its task there."""
+    """Where in a thread a call stands: the innermost graph around it that keeps checkpoints, and its task there.
+
+    `node` is the node that makes it, of whatever graph.
+    """
 
     session_id: str
     agent_id: str
     task_id: str | None
     checkpoint_id: Any
     root_id: Any
+    node: str | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """One attempt at a call. `facts` are shown in the log as they are; `arguments` and what follows are values."""
+    """One attempt at a call. `facts` are shown in the log as they are. `whole`: its values are kept, whatever size."""
 
     spot: Spot
     call_id: str
     facts: dict[str, Any]
-    arguments: Any
-    conf: Mapping[str, Any]
+    conf: Mapping[str, Any] = field(default_factory=dict)
     attempt_id: str = field(default_factory=lambda: uuid4().hex)
     run: Run | None = None
+    whole: bool = False
 
 
 def call_id_of(given: Any) -> str:
@@ -78,37 +82,47 @@ def spot_of(ledger: Ledger, conf: Mapping[str, Any]) -> tuple[Spot, Run]:
         depth, namespace, task = innermost, "", steps[innermost]
     inside = depth == innermost and conf.get("__pregel_task_id")
     task_id = str(inside or task.rpartition(":")[2]) or None
-    return Spot(session_id, namespace, task_id, checkpoints.get(namespace), checkpoints.get("")), run
+    node = steps[innermost].rpartition(":")[0] or None
+    return Spot(session_id, namespace, task_id, checkpoints.get(namespace), checkpoints.get(""), node), run
 
 
-def record_start(ledger: Ledger, serde: SerializerProtocol, call: Call) -> Flow[None]:
+def record_start(
+    ledger: Ledger, serde: SerializerProtocol, call: Call, kind: str = STARTED, **values: Any
+) -> Flow[None]:
     """Puts on record that a call is about to be made; raises, and nothing may be done, if the run is overtaken."""
     vault = yield from ledger.vault(serde)
     assert call.run is not None
     run, spot = call.run, call.spot
     run.check()
     yield from _checkpoint_stored(ledger, run, spot, call.conf)
-    entry = _entry(ledger, vault, call, STARTED, {"arguments": call.arguments})
-    yield from refuse_if_busy(ledger, run, STARTED, spot.agent_id, entry.checkpoint_id)
+    entry = _entry(ledger, vault, call, kind, values)
+    yield from refuse_if_busy(ledger, run, kind, spot.agent_id, entry.checkpoint_id)
     parent_id = entry.checkpoint_id if spot.agent_id == "" else None
     status = "active" if is_news(run, "active") else None
     version = yield put_call_start(writer_of(ledger, run, parent_id), entry, status, now())
     while version is None:
         head = yield read_root(run.session_id)
-        yield from refuse(ledger, run, STARTED, spot.agent_id, entry.checkpoint_id or "", head)
+        yield from refuse(ledger, run, kind, spot.agent_id, entry.checkpoint_id or "", head)
         version = yield put_call_start(regardless(ledger, run, head), entry, status, now())
     run.claimed = True
 
 
 def record_end(
-    ledger: Ledger, serde: SerializerProtocol, call: Call, kind: str, values: Mapping[str, Any], **facts: Any
+    ledger: Ledger,
+    serde: SerializerProtocol,
+    call: Call,
+    kind: str,
+    values: Mapping[str, Any],
+    *,
+    started: str = STARTED,
+    **facts: Any,
 ) -> Flow[None]:
     """Puts on record what came of a call, whether its run still holds the thread or not.
 
     Of `values` ("result", say) the one there is is kept; `facts` are shown as they are.
     """
     vault = yield from ledger.vault(serde)
-    yield put_call_end(_entry(ledger, vault, call, kind, values, **facts), STARTED, now())
+    yield put_call_end(_entry(ledger, vault, call, kind, values, **facts), started, now())
 
 
 def _checkpoint_stored(ledger: Ledger, run: Run, spot: Spot, conf: Mapping[str, Any]) -> Flow[None]:
@@ -142,9 +156,10 @@ def _entry(ledger: Ledger, vault: Vault, call: Call, kind: str, values: Mapping[
     payload = {**call.facts, **facts}
     body, memory_ids, rows = None, None, list[MemoryRow]()
     for name, value in values.items():
-        shown = _redacted(ledger, call, name, value)
+        shown = value if call.whole else _redacted(ledger, call, name, value)
         payload[name] = show(shown)
-        found = _kept(ledger, vault, spot.session_id, shown, lambda: f"thread {spot.session_id!r}, {kind}")
+        limit = None if call.whole else ledger.log_limit
+        found = _kept(ledger, vault, spot.session_id, shown, limit)
         if found is None:
             payload["kept"] = False
             continue
@@ -176,14 +191,14 @@ def _redacted(ledger: Ledger, call: Call, name: str, value: Any) -> Any:
 
 
 def _kept(
-    ledger: Ledger, vault: Vault, session_id: str, value: Any, where: Any
+    ledger: Ledger, vault: Vault, session_id: str, value: Any, limit: int | None
 ) -> tuple[bytes, bytes | None, list[MemoryRow]] | None:
     """A value's place and its chunks; None if it cannot be stored, or is larger than the log takes."""
     chunker = Chunker(vault, session_id, frozenset(), ledger.compression)
     try:
-        place = chunker.place(value, where)
+        place = chunker.place(value, lambda: f"thread {session_id!r}, a call")
     except ValueNotStorable:
         return None
-    if chunker.size > ledger.log_limit:
+    if limit is not None and chunker.size > limit:
         return None
     return ormsgpack.packb(place.packed()), place.ids or None, list(chunker.rows.values())

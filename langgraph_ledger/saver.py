@@ -24,7 +24,9 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import codecs, ids, reading, retention, tool_log, writing
+from langgraph_ledger import codecs, ids, reading, recovery, retention, tool_log, writing
+from langgraph_ledger.call_records import CallRecord, find_calls
+from langgraph_ledger.calls import call_id_of
 from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.opening import open_driver
 from langgraph_ledger.errors import InvalidInput, LedgerError
@@ -36,6 +38,7 @@ from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
 from langgraph_ledger.pages import Pages, checked_limit
 from langgraph_ledger.records import LogEntry, Session
+from langgraph_ledger.recovery import Recovery
 from langgraph_ledger.retention import Freed, Selection
 from langgraph_ledger.runs import next_version
 from langgraph_ledger.statements import Operation
@@ -471,6 +474,70 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         yield from settle(self._ledger)
         result: T = yield operation
         return result
+
+    def recover(self, thread_id: str) -> Recovery:
+        """What was in flight on a thread: where it stands, what is open, what nobody knows. Changes nothing."""
+        return self._run(recovery.recover(self._ledger, self.serde, thread_id))
+
+    async def arecover(self, thread_id: str) -> Recovery:
+        """`recover`, asynchronously."""
+        return await self._arun(recovery.recover(self._ledger, self.serde, thread_id))
+
+    def recoverable(self, *, idle: timedelta | None = None) -> Sequence[Session]:
+        """The sessions that a crash left behind: at work, while whoever worked on them is gone.
+
+        On this host the process is looked up. One on another host counts as gone when its session has been idle for
+        `idle`, or if that is None for `owner_timeout`.
+        """
+        return self._run(recovery.recoverable(self._ledger, idle))
+
+    async def arecoverable(self, *, idle: timedelta | None = None) -> Sequence[Session]:
+        """`recoverable`, asynchronously."""
+        return await self._arun(recovery.recoverable(self._ledger, idle))
+
+    def resolve_call(
+        self, thread_id: str, call_id: str, *, happened: bool, result: Any = None, task_id: str | None = None
+    ) -> None:
+        """Puts on record what was found out about a call of which it is not known whether it happened.
+
+        Args:
+            thread_id: the thread.
+            call_id: the call, as `recover` names it: a tool call's id.
+            happened: whether it did. If it did not, it is made when the run goes on.
+            result: what it returned, for a guarded run to go on with: best the tool's message.
+            task_id: the task that made it, needed only if several have one of that name.
+
+        Raises `InvalidInput` if nothing is open about such a call.
+        """
+        self._run(recovery.resolve(self._ledger, self.serde, thread_id, call_id, happened, result, task_id))
+
+    async def aresolve_call(
+        self, thread_id: str, call_id: str, *, happened: bool, result: Any = None, task_id: str | None = None
+    ) -> None:
+        """`resolve_call`, asynchronously."""
+        await self._arun(recovery.resolve(self._ledger, self.serde, thread_id, call_id, happened, result, task_id))
+
+    def release_hold(self, thread_id: str, resource: str, *, hold_id: str | None = None) -> int:
+        """Puts on record that what was left held has been dealt with; returns how many holds that were.
+
+        `hold_id` names one of several holds on the resource, as `recover` shows it.
+        """
+        return self._run(recovery.release(self._ledger, self.serde, thread_id, resource, hold_id))
+
+    async def arelease_hold(self, thread_id: str, resource: str, *, hold_id: str | None = None) -> int:
+        """`release_hold`, asynchronously."""
+        return await self._arun(recovery.release(self._ledger, self.serde, thread_id, resource, hold_id))
+
+    def find_calls(self, thread_id: str, call_id: str) -> Sequence[CallRecord]:
+        """The calls of this name on a thread, with what came of each: one for each task that made one."""
+        return self._run(self._calls(thread_id, call_id))
+
+    async def afind_calls(self, thread_id: str, call_id: str) -> Sequence[CallRecord]:
+        """`find_calls`, asynchronously."""
+        return await self._arun(self._calls(thread_id, call_id))
+
+    def _calls(self, thread_id: str, call_id: str) -> Flow[Sequence[CallRecord]]:
+        return find_calls(self._ledger, self.serde, ids.clean(thread_id, "thread_id"), call_id_of(call_id))
 
     def history(self, thread_id: str) -> Sequence[LogEntry]:
         """A thread's log, oldest first: checkpoints and rejected writes, of every namespace."""

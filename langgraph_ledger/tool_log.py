@@ -17,16 +17,14 @@ from typing import Any
 from uuid import UUID
 
 from langchain_core.callbacks import AsyncCallbackHandler, BaseCallbackHandler
-from langchain_core.runnables.config import var_child_runnable_config
 from langchain_core.tracers.context import register_configure_hook
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 
 from langgraph_ledger import invocations
 from langgraph_ledger.calls import Call, call_id_of, record_end, record_start, spot_of
-from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.errors import LedgerError
-from langgraph_ledger.flow import Flow, adrive, drive
-from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.flow import Flow, adrive
+from langgraph_ledger.here import here, run_flow
 from langgraph_ledger.lifecycle import run_ends
 from langgraph_ledger.operations.calls import CANCELLED, COMPLETED, FAILED, INTERRUPTED
 from langgraph_ledger.records import MAX_TEXT, text_for_json
@@ -34,8 +32,8 @@ from langgraph_ledger.records import MAX_TEXT, text_for_json
 REMEMBERED = 10_000
 """Tool calls that are under way at most; of more than these the oldest leave no end in the log."""
 
-Recorded = tuple[Any, Call]
-"""A call that is under way, and the saver that knows of it."""
+Recorded = tuple[Any, Call, Any]
+"""The saver that knows of a call which is under way, the call, and its arguments."""
 
 
 class _Calls:
@@ -63,25 +61,18 @@ class _Calls:
 _calls = _Calls()
 
 
-def saver_of(conf: Mapping[str, Any]) -> Any:
-    """The LedgerSaver of the graph that this code runs in, or None."""
-    saver = conf.get("__pregel_checkpointer")
-    return saver if isinstance(getattr(saver, "_ledger", None), Ledger) else None
-
-
 def _begun(run_id: UUID, inputs: Any, facts: Mapping[str, Any]) -> Recorded | None:
     """The call that begins, if it is one to be recorded and nobody has taken it yet."""
-    config = var_child_runnable_config.get()
-    conf = (config or {}).get("configurable") or {}
-    saver = saver_of(conf)
+    conf, saver = here()
     if saver is None or not saver._ledger.log_tools or conf.get("thread_id") is None:
         return None
     spot, run = spot_of(saver._ledger, conf)
     tool_call_id = facts.get("tool_call_id")
     call_id = run_id.hex if tool_call_id is None else call_id_of(tool_call_id)
+    facts = {**facts, "node": spot.node}
     shown = {k: text_for_json(v[:MAX_TEXT]) if isinstance(v, str) else v for k, v in facts.items() if v is not None}
-    call = Call(spot, call_id, shown, inputs, conf, run_id.hex, run)
-    return (saver, call) if _calls.add(run_id, (saver, call)) else None
+    recorded = (saver, Call(spot, call_id, shown, conf, run_id.hex, run), inputs)
+    return recorded if _calls.add(run_id, recorded) else None
 
 
 def _facts(serialized: Any, tool_call_id: Any, metadata: Any) -> dict[str, Any]:
@@ -89,23 +80,22 @@ def _facts(serialized: Any, tool_call_id: Any, metadata: Any) -> dict[str, Any]:
     return {
         "tool": (serialized or {}).get("name"),
         "tool_call_id": tool_call_id if isinstance(tool_call_id, str) else None,
-        "node": metadata.get("langgraph_node"),
         "step": metadata.get("langgraph_step"),
     }
 
 
 def _start(recorded: Recorded) -> Flow[None]:
-    saver, call = recorded
-    return record_start(saver._ledger, saver.serde, call)
+    saver, call, arguments = recorded
+    return record_start(saver._ledger, saver.serde, call, arguments=arguments)
 
 
 def _end(recorded: Recorded, output: Any) -> Flow[None]:
-    saver, call = recorded
+    saver, call, _ = recorded
     return record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": output})
 
 
 def _failure(recorded: Recorded, error: BaseException, **facts: Any) -> Flow[None]:
-    saver, call = recorded
+    saver, call, _ = recorded
     values: dict[str, Any] = {}
     if isinstance(error, ParentCommand):  # a graph within the tool has ended by telling its parent how to go on
         kind, values = COMPLETED, {"result": error.args[0] if error.args else None}
@@ -120,18 +110,6 @@ def _failure(recorded: Recorded, error: BaseException, **facts: Any) -> Flow[Non
 
 def _name(error: BaseException) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
-
-
-def run_flow(ledger: Ledger, flow: Flow[Any]) -> Any:
-    """Carries out a flow on this thread; where the connection belongs to an event loop, there."""
-    loop = ledger.loop() if ledger.driver.needs_loop else None
-    if loop is None or loop.is_closed() or loop is asyncio._get_running_loop():
-        return drive(flow, ledger.driver)
-    return asyncio.run_coroutine_threadsafe(_coroutine(flow, ledger.driver), loop).result()
-
-
-async def _coroutine(flow: Flow[Any], driver: Driver) -> Any:
-    return await adrive(flow, driver)
 
 
 class _Handler(BaseCallbackHandler):

@@ -95,7 +95,8 @@ class Plans:
             "read_version": 1, "now": "2030-01-01T00:00:00+00:00", "root_before": 1, "plain_bytes": 1, "idx": 1,
             "state_bytes": 1, "ttl_seconds": 1.0, "run_ids": '["r"]', "session_ids": '["t1"]', "owner": "{}",
             "state": "{}", "payload": "{}", "metadata": "{}", "status": "active", "body": b"", "content": b"",
-            "memory_id": b"m", "memory_ids": b"", "children": b"", "place": b"", "secret": b"", "after": "", "outcome": "{}",
+            "memory_id": b"m", "memory_ids": b"", "children": b"", "place": b"", "secret": b"", "after": "",
+            "outcome": "{}",
             "idle_since": "2030-01-01T00:00:00+00:00", "expired": "2030-01-01T00:00:00+00:00", "number": 99,
         }  # fmt: skip
         params = {p: values.get(p, "x") for p in dialect.parameters[name]}

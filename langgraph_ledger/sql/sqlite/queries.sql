@@ -28,6 +28,30 @@ SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children
 FROM needed n CROSS JOIN {schema}agent_memory m
 WHERE m.session_id = n.session_id AND m.memory_id = n.memory_id;
 
+-- fragment: open_call
+c.session_id = :session_id AND c.call_id IS NOT NULL AND c.checkpoint_type LIKE 'tool_call_%'
+    -- what comes after the root's latest checkpoint, and what began at any time and never ended, nor was begun again
+    AND (c.seq > COALESCE((
+            SELECT MAX(r.seq) FROM {schema}checkpoint_log r
+            WHERE r.session_id = :session_id AND r.agent_id = '' AND r.checkpoint_type = 'checkpoint'), 0)
+        OR (c.checkpoint_type = 'tool_call_started' AND NOT EXISTS (
+            SELECT 1 FROM {schema}checkpoint_log e
+            WHERE e.session_id = :session_id AND e.call_id = c.call_id
+                AND (e.attempt_id = c.attempt_id AND e.checkpoint_type <> 'tool_call_started'
+                    OR e.checkpoint_type = 'tool_call_started' AND e.agent_id = c.agent_id
+                        AND e.task_id = c.task_id AND e.seq > c.seq))))
+
+-- fragment: call
+c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.body, c.memory_ids, c.created_at,
+    EXISTS (
+        SELECT 1 FROM {schema}pending_writes p
+        WHERE p.session_id = :session_id AND p.agent_id = c.agent_id AND p.checkpoint_id = c.checkpoint_id
+            AND p.task_id = c.task_id AND p.idx >= 0)
+    OR EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log n
+        WHERE n.session_id = :session_id AND n.agent_id IN ('', c.agent_id) AND n.checkpoint_type = 'checkpoint'
+            AND n.seq > c.seq)
+
 -- name: begin_read
 BEGIN DEFERRED;
 
@@ -404,6 +428,62 @@ WHERE c.checkpoint_type = 'write_rejected' AND c.session_id = :session_id ORDER 
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
     c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id
 FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' ORDER BY c.seq;
+
+-- name: read_open_calls
+SELECT {call}
+FROM {schema}checkpoint_log c WHERE {open_call}
+ORDER BY c.seq;
+
+-- name: read_open_call_memory
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c WHERE {open_call}
+),
+{memory};
+
+-- name: read_call
+SELECT {call}
+FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.call_id = :call_id
+    AND c.checkpoint_type LIKE 'tool_call_%'
+ORDER BY c.seq;
+
+-- name: read_call_memory
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.call_id = :call_id
+),
+{memory};
+
+-- name: read_held
+SELECT c.seq, c.agent_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.created_at
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.call_id IS NOT NULL AND c.checkpoint_type = 'resource_held'
+    AND NOT EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log e
+        WHERE e.session_id = :session_id AND e.call_id = c.call_id AND e.attempt_id = c.attempt_id
+            AND e.checkpoint_type = 'resource_released')
+ORDER BY c.seq;
+
+-- name: read_session
+SELECT s.session_id, s.status, s.metadata, s.started_at, s.last_active_at, s.run_id, s.run_started_at,
+    s.outcome
+FROM {schema}sessions s WHERE s.session_id = :session_id;
+
+-- name: count_checkpoints
+SELECT count(*), MIN(c.created_at), MAX(c.created_at) FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint';
+
+-- name: read_nested_interrupts
+SELECT p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids, p.agent_id, p.checkpoint_id
+FROM {schema}agent_state_ledger l JOIN {schema}pending_writes p
+    ON p.session_id = l.session_id AND p.agent_id = l.agent_id AND p.checkpoint_id = l.checkpoint_id
+WHERE l.session_id = :session_id AND l.agent_id <> '' AND p.channel = '__interrupt__';
+
+-- name: find_active
+SELECT s.session_id, s.status, s.metadata, s.started_at, s.last_active_at, s.run_id, s.run_started_at,
+    s.outcome, l.owner
+FROM {schema}sessions s LEFT JOIN {schema}agent_state_ledger l ON l.session_id = s.session_id AND l.agent_id = ''
+WHERE s.status = 'active' AND s.session_id > :after
+ORDER BY s.session_id LIMIT :page;
 
 -- name: lock_session
 SELECT l.version FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id AND l.agent_id = '';

@@ -10,6 +10,8 @@ CREATE TABLE {schema}sessions (
     ttl_seconds    DOUBLE PRECISION
 );
 
+CREATE INDEX sessions_active ON {schema}sessions (session_id) WHERE status = 'active';
+
 CREATE TABLE {schema}agent_state_ledger (
     session_id    TEXT COLLATE "C" NOT NULL,
     agent_id      TEXT COLLATE "C" NOT NULL,

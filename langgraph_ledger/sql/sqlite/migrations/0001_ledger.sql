@@ -10,6 +10,8 @@ CREATE TABLE sessions (
     ttl_seconds    REAL
 ) WITHOUT ROWID;
 
+CREATE INDEX sessions_active ON sessions (session_id) WHERE status = 'active';
+
 CREATE TABLE agent_state_ledger (
     session_id    TEXT    NOT NULL,
     agent_id      TEXT    NOT NULL,
