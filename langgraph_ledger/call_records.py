@@ -46,7 +46,8 @@ class CallRecord:
 
     `status` is "unknown" if it was started and no end is on record: it may have happened or not. `arguments` and
     `result` are the values, None where they are not kept (`kept` says whether the result is). `settled` says that the
-    state knows what came of it. `resolved` says that somebody has found out what an unknown call did.
+    state knows what came of it. `resolved` names who has found out what an unknown call did, `asked_by` the tasks that
+    have asked for it.
     """
 
     name: str
@@ -64,6 +65,7 @@ class CallRecord:
     error: str | None
     settled: bool
     resolved: str | None
+    asked_by: tuple[str, ...]
     started_at: datetime
     ended_at: datetime | None
 
@@ -80,7 +82,10 @@ def call_records(vault: Vault, session_id: str, rows: Iterable[CallRow], memory:
             record = _record(shelf, entries)
             key = (record.agent_id, record.task_id, record.call_id)
             before = found.pop(key, None)
-            found[key] = replace(record, attempts=before.attempts + 1) if before else record
+            if before is not None:
+                asked_by = before.asked_by + record.asked_by
+                record = replace(record, attempts=before.attempts + 1, asked_by=asked_by)
+            found[key] = record
     return list(found.values())
 
 
@@ -108,6 +113,7 @@ def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
         error=_error(end, value) if status in ("failed", "cancelled") else None,
         settled=start.settled,
         resolved=end.get("source") if last.kind == RESOLVED else None,
+        asked_by=(end["asked_by"],) if end.get("asked_by") else (),
         started_at=as_time(start.created_at),
         ended_at=as_time(last.created_at) if ended else None,
     )

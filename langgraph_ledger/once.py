@@ -27,9 +27,6 @@ OnUnknown = Literal["ask", "retry", "fail"]
 MAKE, RETURN = "make", "return"
 """What to do about a call: make it, or return what is on record."""
 
-ASKED = "ask"
-"""`resolved` of a call that the graph itself has asked about."""
-
 
 def check_policy(on_unknown: str) -> OnUnknown:
     """`on_unknown` if it is one."""
@@ -47,20 +44,21 @@ def decide(saver: Any, conf: Any, call_id: str, name: str, arguments: Any, on_un
     spot, run = spot_of(ledger, conf)
     calls = yield from find_calls(ledger, saver.serde, spot.session_id, call_id)
     call = next((call for call in reversed(calls) if _same(call, spot, run, arguments)), None)
-    if call is None or (on_unknown == "retry" and is_open(call)):
+    if call is None:
         return MAKE, None
-    if is_open(call):
-        if on_unknown == "fail":
-            raise UnknownCall(_unknown(spot.session_id, call, name))
-        answer = _asked(call, name, arguments)
-        happened = answer["happened"]
-        yield from resolve(
-            ledger, saver.serde, spot.session_id, call_id, happened, answer.get("result"), call.task_id, ASKED
-        )
-        return (RETURN, answer.get("result")) if happened else (MAKE, None)
-    if call.resolved == ASKED:
+    for _ in range(call.asked_by.count(spot.task_id or "")):
         _asked(call, name, arguments)  # again, and answered at once: LangGraph counts the questions of a task
-    return (RETURN, call.result) if call.status == "completed" else (MAKE, None)
+    if not is_open(call):
+        return (RETURN, call.result) if call.status == "completed" else (MAKE, None)
+    if on_unknown == "retry":
+        return MAKE, None
+    if on_unknown == "fail":
+        raise UnknownCall(_unknown(spot.session_id, call, name))
+    answer = _asked(call, name, arguments)
+    happened, result = answer["happened"], answer.get("result")
+    found_out = (happened, result, call.task_id, "ask", spot.task_id)
+    yield from resolve(ledger, saver.serde, spot.session_id, call_id, *found_out)
+    return (RETURN, result) if happened else (MAKE, None)
 
 
 def _same(call: CallRecord, spot: Spot, run: Run, arguments: Any) -> bool:

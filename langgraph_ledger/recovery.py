@@ -291,6 +291,7 @@ def resolve(
     result: Any,
     task_id: str | None,
     source: str = "resolve_call",
+    asked_by: str | None = None,
 ) -> Flow[None]:
     """Puts on record what was found out about a call."""
     session_id = ids.clean(thread_id, "thread_id")
@@ -311,7 +312,7 @@ def resolve(
     spot = Spot(session_id, call.agent_id, call.task_id, None, None)
     values = {"result": result} if happened else {}
     entry = Call(spot, call.call_id, {"tool": call.name}, attempt_id=call.attempt_id)
-    yield from record_end(ledger, serde, entry, RESOLVED, values, happened=happened, source=source)
+    yield from record_end(ledger, serde, entry, RESOLVED, values, happened=happened, source=source, asked_by=asked_by)
 
 
 def release(ledger: Ledger, serde: SerializerProtocol, thread_id: str, resource: str, hold_id: str | None) -> Flow[int]:

@@ -53,8 +53,11 @@ class Crashes:
         assert self.process.returncode == 0
 
 
-def killer(at: int | None, say: Callable[[str], None]) -> Callable[[str, str], None]:
-    """A trace that kills this process at the given one of the events within transactions that write, and in tools."""
+def killer(at: int | None, say: Callable[[str], None], in_tool: str | None = None) -> Callable[[str, str], None]:
+    """A trace that kills this process at the given one of the events within transactions that write, and in tools.
+
+    `in_tool` names the event of a tool to kill at instead: "before" it does something, or "after".
+    """
     counted = itertools.count()  # by several threads at once
     writing: set[object] = set()  # the threads, or tasks, whose transaction does
 
@@ -65,7 +68,7 @@ def killer(at: int | None, say: Callable[[str], None]) -> Callable[[str, str], N
         if me in writing or statement == "tool":
             number = next(counted)
             say(f"event {event} {statement}")
-            if number == at:
+            if number == at or (statement == "tool" and event == in_tool):
                 os.kill(os.getpid(), signal.SIGKILL)
         if event == "after" and statement in ("commit", "rollback"):
             writing.discard(me)
@@ -94,7 +97,7 @@ def act(job: dict[str, Any], say: Callable[[str], None]) -> None:
         run_graph(actor, job["durability"], lambda name: say(f"ran {name}"))
     elif job.get("scenario") == "tools":
         actor.on.call("sessions")
-        trace = actor.on.saver._driver.trace = killer(job.get("kill_at"), say)
+        trace = actor.on.saver._driver.trace = killer(job.get("kill_at"), say, job.get("kill_in_tool"))
         run_tools(actor, job, say, trace)
     elif job.get("scenario") == "group":
         actor.on.call("sessions")
