@@ -11,7 +11,7 @@ from langgraph.types import interrupt
 
 from langgraph_ledger import ids
 from langgraph_ledger.call_records import CallRecord, find_calls
-from langgraph_ledger.calls import Call, Spot, record_end, record_start, spot_of
+from langgraph_ledger.calls import Call, Spot, call_id_of, record_end, record_start, spot_of
 from langgraph_ledger.errors import InvalidInput, UnknownCall
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import must_be_here, run_flow
@@ -107,7 +107,7 @@ def _steps(key: str, on_unknown: str) -> Generator[Flow[Any] | None, Any, Any]:
     """What `once` does: yields flows to carry out, and None where the function is to be called."""
     check_policy(on_unknown)
     conf, saver = must_be_here("once()")
-    call_id = f"once:{ids.key(key, 'key')}"[: ids.KEY_BYTES]
+    call_id = call_id_of(f"once:{ids.key(key, 'key')}")
     verdict, result = yield decide(saver, conf, call_id, key, None, check_policy(on_unknown))
     if verdict == RETURN:
         return result

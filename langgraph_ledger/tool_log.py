@@ -41,7 +41,7 @@ class _Calls:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._found: OrderedDict[UUID, Recorded] = OrderedDict()
+        self._found: OrderedDict[UUID, Recorded | None] = OrderedDict()
 
     def add(self, run_id: UUID, recorded: Recorded) -> bool:
         """Whether it was not there yet."""
@@ -52,6 +52,11 @@ class _Calls:
             while len(self._found) > REMEMBERED:
                 self._found.popitem(last=False)
             return True
+
+    def refuse(self, run_id: UUID) -> None:
+        """Notes that a call is not to be made: the other handler may still be asked to begin it."""
+        with self._lock:
+            self._found[run_id] = None
 
     def take(self, run_id: UUID) -> Recorded | None:
         with self._lock:
@@ -162,7 +167,7 @@ class ToolLog(_Handler):
         try:
             run_flow(recorded[0]._ledger, _start(recorded))
         except BaseException:
-            _calls.take(run_id)
+            _calls.refuse(run_id)
             raise
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:

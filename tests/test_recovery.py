@@ -18,7 +18,7 @@ from langgraph_ledger import LedgerError, LedgerSaver, aonce, arepair, hold, rep
 from tests.crash_worker import Crashes
 from tests.direct import query, shared_backend
 from tests.four_ways import Backend, Flavoured
-from tests.recovery.stage import agent, call, config_of, made, same
+from tests.recovery.stage import agent, call, config_of, entries, made, same
 from tests.test_crash import KILLED, crashes
 
 __all__ = ["crashes"]
@@ -153,6 +153,22 @@ def test_an_encrypted_report(open_four: Callable[..., Flavoured]) -> None:
     four.invoke(graph, {"messages": ["go"]}, config)
     report = four.call("recover", thread_of(config))
     assert [c.arguments for c in report.interrupted] == [{"what": "s" * 400}]
+
+
+def test_what_is_unknown_stays_so_until_somebody_finds_out(four: Flavoured, crash: Callable[..., Any]) -> None:
+    """A thread that goes on, and is pruned, still tells of a call that may have happened."""
+    config = crash()
+    thread = thread_of(config)
+    graph = agent(four.saver, [made(four, same)], [call("a", "c2")])
+    four.invoke(graph, {"messages": ["never mind"]}, config)
+    four.call("prune", [thread])
+    report = four.call("recover", thread)
+    assert report.status == "completed"
+    assert [c.call_id for c in report.unknown] == ["c1"]
+    assert {e.call_id for e in entries(four, config)} == {"c1"}
+    four.call("resolve_call", thread, "c1", happened=False)
+    report = four.call("recover", thread)
+    assert (report.unknown, report.unapplied) == ((), ())
 
 
 # --- what a crash left behind
