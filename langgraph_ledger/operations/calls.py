@@ -108,9 +108,10 @@ def put_call_start(writer: Writer, entry: CallEntry, status: str | None, now: st
         memory = memory_params(writer.session_id, entry.memory, writer=writer.token)
         answers = yield batch(
             claim_or_keep(writer, now),
+            # before the entry: of two calls side by side, the later one in the log is the later sign of life
+            touch(writer, status, None, now) if status is not None or not writer.holds else None,
             Statement("insert_memory", many=memory),
             Statement("insert_call", entry.params(now, writer=writer.token)),
-            touch(writer, status, None, now) if status is not None or not writer.holds else None,
             last=True,
         )
         return first(answers[0])
