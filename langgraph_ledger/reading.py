@@ -18,7 +18,7 @@ from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Known, Ledger, Placed, process_start
-from langgraph_ledger.memory import Shelf, WriteRow, body_label, load, restore, unpack_body, unpack_write
+from langgraph_ledger.memory import Shelf, WriteRow, body_label, load, unpack_body, unpack_write
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
 from langgraph_ledger.records import MAX_TEXT, as_time, text_for_json, to_json
@@ -132,9 +132,8 @@ def decode(
     channels: dict[str, Placed] = {}
     for channel, place in body.places.items():
         there = partial(where, f", channel {channel!r}")
-        data = shelf.data(place, there)
-        values[channel] = restore(vault.serde, place, data, there)
-        channels[channel] = Placed(versions.get(channel), place, shelf.reachable(place.ids), len(data))
+        values[channel], used, size = shelf.read(place, there)
+        channels[channel] = Placed(versions.get(channel), place, frozenset(used), size)
     written = set().union(*(shelf.reachable(row.memory_ids) for row in stored.writes if row.memory_ids))
     ledger.remember(stored.session_id, stored.agent_id, stored.checkpoint_id, Known(channels, written))
     checkpoint = {**checkpoint, "channel_values": values}

@@ -119,15 +119,17 @@ ON CONFLICT (session_id, agent_id) DO UPDATE SET
 
 -- name: insert_memory
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
-SELECT :session_id, u.*
-FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[]) u
+SELECT :session_id, u.memory_id, u.encoding, u.plain_bytes, u.content, NULLIF(u.children, '')
+FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[])
+    u (memory_id, encoding, plain_bytes, content, children)
 WHERE {guard}
 ON CONFLICT (session_id, memory_id) DO NOTHING;
 
 -- name: insert_write_memory
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
-SELECT :session_id, u.*
-FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[]) u
+SELECT :session_id, u.memory_id, u.encoding, u.plain_bytes, u.content, NULLIF(u.children, '')
+FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[])
+    u (memory_id, encoding, plain_bytes, content, children)
 WHERE {guard} AND EXISTS (
     SELECT 1 FROM {schema}checkpoint_log c
     WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
@@ -155,7 +157,8 @@ VALUES (:session_id, :agent_id, :checkpoint_type, :checkpoint_id, :parent_id, :r
 -- name: insert_write
 INSERT INTO {schema}pending_writes
     (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-SELECT :session_id, u.*
+SELECT :session_id, u.agent_id, u.checkpoint_id, u.task_id, u.idx, u.task_path, u.channel, u.place,
+    NULLIF(u.memory_ids, '')
 FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
     :channel::text[], :place::bytea[], :memory_ids::bytea[])
     u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
@@ -168,7 +171,8 @@ ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO NOTHING;
 -- name: replace_write
 INSERT INTO {schema}pending_writes
     (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-SELECT :session_id, u.*
+SELECT :session_id, u.agent_id, u.checkpoint_id, u.task_id, u.idx, u.task_path, u.channel, u.place,
+    NULLIF(u.memory_ids, '')
 FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
     :channel::text[], :place::bytea[], :memory_ids::bytea[])
     u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)

@@ -1,10 +1,11 @@
 -- The ledger's queries, SQLite. Lock order everywhere: root row, namespace row, session, log.
 
 -- fragment: walk
-positions (i) AS (
+-- as many as a row of the tree can hold: 4 * INDEX_PIECES, or what stands in a body
+positions (i) AS MATERIALIZED (
     SELECT 0 UNION ALL
     SELECT o.i + 1 FROM positions o
-    WHERE o.i < MAX(256, (SELECT COALESCE(MAX(length(r.ids)), 0) / 16 FROM roots r))
+    WHERE o.i < MAX(96, (SELECT COALESCE(MAX(length(r.ids)), 0) / 16 FROM roots r))
 ),
 -- an id whose first bit is clear is an index: its row refers to further rows
 trees (session_id, ids) AS (
