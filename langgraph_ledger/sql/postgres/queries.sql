@@ -26,6 +26,12 @@ FROM needed n CROSS JOIN LATERAL (
     SELECT * FROM {schema}agent_memory a
     WHERE a.session_id = n.session_id AND a.memory_id = n.memory_id OFFSET 0) m;
 
+-- fragment: checkpoint_of_u
+-- not EXISTS: the planner would make a join of it, which on a new table reads all of the thread's checkpoints
+(SELECT c.seq FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = u.agent_id AND c.checkpoint_id = u.checkpoint_id
+        AND c.checkpoint_type = 'checkpoint') IS NOT NULL;
+
 -- name: begin_read
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
@@ -162,10 +168,7 @@ SELECT :session_id, u.agent_id, u.checkpoint_id, u.task_id, u.idx, u.task_path, 
 FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
     :channel::text[], :place::bytea[], :memory_ids::bytea[])
     u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-WHERE {guard} AND EXISTS (
-    SELECT 1 FROM {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = u.agent_id AND c.checkpoint_id = u.checkpoint_id
-        AND c.checkpoint_type = 'checkpoint')
+WHERE {guard} AND {checkpoint_of_u}
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO NOTHING;
 
 -- name: replace_write
@@ -176,10 +179,7 @@ SELECT :session_id, u.agent_id, u.checkpoint_id, u.task_id, u.idx, u.task_path, 
 FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
     :channel::text[], :place::bytea[], :memory_ids::bytea[])
     u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-WHERE {guard} AND EXISTS (
-    SELECT 1 FROM {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = u.agent_id AND c.checkpoint_id = u.checkpoint_id
-        AND c.checkpoint_type = 'checkpoint')
+WHERE {guard} AND {checkpoint_of_u}
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     task_path = excluded.task_path, channel = excluded.channel,
     place = excluded.place, memory_ids = excluded.memory_ids;
