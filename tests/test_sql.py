@@ -119,8 +119,8 @@ HOT = [
     "insert_checkpoint", "insert_write",
     "replace_write", "touch_session", "read_head", "read_checkpoint", "read_writes", "read_memory", "read_page_writes",
     "read_page_memory", "find_sequence", "list_namespace", "list_namespace_before_root", "list_session", "list_one",
-    "read_ancestors", "read_channel_writes", "read_memory_of", "read_log", "read_rejected", "find_checkpoint", "delete_checkpoint",
-    "delete_checkpoint_writes", "read_lineage",
+    "read_ancestors", "read_channel_writes", "read_memory_of", "read_log", "read_rejected", "find_checkpoint",
+    "delete_checkpoint", "delete_checkpoint_writes", "read_lineage",
 ]  # fmt: skip
 
 
