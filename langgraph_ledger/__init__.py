@@ -1,5 +1,6 @@
 """A LangGraph checkpoint saver on a version-checked relational ledger, for SQLite and Postgres."""
 
+from langgraph_ledger.call_records import CallRecord
 from langgraph_ledger.conflicts import (
     SessionBusy,
     StateConflict,
@@ -9,20 +10,35 @@ from langgraph_ledger.conflicts import (
     modify,
     retry_on_conflict,
 )
-from langgraph_ledger.errors import LedgerError
+from langgraph_ledger.errors import LedgerError, UnknownCall
+from langgraph_ledger.guard import ReplayGuard
+from langgraph_ledger.once import aonce, hold, once
 from langgraph_ledger.records import LogEntry, Session
+from langgraph_ledger.recovery import HeldResource, PendingInterrupt, Recovery
+from langgraph_ledger.repair import arepair, repair
 from langgraph_ledger.saver import LedgerSaver
 
 __all__ = [
+    "CallRecord",
+    "HeldResource",
     "LedgerError",
     "LedgerSaver",
     "LogEntry",
+    "PendingInterrupt",
+    "Recovery",
+    "ReplayGuard",
     "Session",
     "SessionBusy",
     "StateConflict",
+    "UnknownCall",
     "amodify",
+    "aonce",
+    "arepair",
     "aretry_on_conflict",
     "expect",
+    "hold",
     "modify",
+    "once",
+    "repair",
     "retry_on_conflict",
 ]

@@ -98,7 +98,7 @@ def modify(
 
     Returns the config of the new checkpoint. Raises `StateConflict` after `attempts` tries.
     """
-    return _drive(
+    return run_steps(
         _updates(
             lambda: graph.get_state(config), fn, lambda c, values: graph.update_state(c, values, as_node), attempts
         )
@@ -114,7 +114,7 @@ async def amodify(
     attempts: int = 10,
 ) -> Any:
     """`modify`, asynchronously; `fn` may be a plain or an async function."""
-    return await _adrive(
+    return await run_steps_async(
         _updates(
             lambda: graph.aget_state(config), fn, lambda c, values: graph.aupdate_state(c, values, as_node), attempts
         )
@@ -197,7 +197,7 @@ def retry_on_conflict(
         lambda: saver.ancestors({"configurable": place}),
         lambda checkpoint_id: saver.get_tuple({"configurable": {**place, "checkpoint_id": checkpoint_id}}),
     )
-    return _drive(_runs(thread, input, config, attempts))
+    return run_steps(_runs(thread, input, config, attempts))
 
 
 async def aretry_on_conflict(
@@ -210,10 +210,10 @@ async def aretry_on_conflict(
         lambda: saver.aancestors({"configurable": place}),
         lambda checkpoint_id: saver.aget_tuple({"configurable": {**place, "checkpoint_id": checkpoint_id}}),
     )
-    return await _adrive(_runs(thread, input, config, attempts))
+    return await run_steps_async(_runs(thread, input, config, attempts))
 
 
-def _drive(steps: Generator[Any, Any, Any]) -> Any:
+def run_steps(steps: Generator[Any, Any, Any]) -> Any:
     """Runs a helper whose steps are results already. An error at a step is raised before the step is yielded."""
     try:
         answer = next(steps)
@@ -223,7 +223,7 @@ def _drive(steps: Generator[Any, Any, Any]) -> Any:
         return stop.value
 
 
-async def _adrive(steps: Generator[Any, Any, Any]) -> Any:
+async def run_steps_async(steps: Generator[Any, Any, Any]) -> Any:
     """Runs a helper whose steps may be awaitables; errors of awaiting are thrown back into it."""
     try:
         step = next(steps)

@@ -159,6 +159,21 @@ def _something_is_next(checkpoint: Mapping[str, Any]) -> bool:
     return any(_triggers(channel, value) for channel, value in (checkpoint.get("channel_values") or {}).items())
 
 
+def what_is_next(checkpoint: Mapping[str, Any]) -> tuple[str, ...]:
+    """The names of the nodes that run after a root checkpoint, as far as its values tell."""
+    found: list[str] = []
+    for channel, value in (checkpoint.get("channel_values") or {}).items():
+        if not _triggers(channel, value):
+            continue
+        if channel == TASKS:
+            found += [send.node for send in value]
+        elif channel.startswith("branch:to:"):
+            found.append(channel.removeprefix("branch:to:"))
+        else:
+            found.append(channel.rsplit(":", 1)[1] if channel.startswith("join:") else channel)
+    return tuple(sorted(found))
+
+
 def _triggers(channel: str, value: Any) -> bool:
     if channel.startswith("join:"):
         waits_for = set(channel.removeprefix("join:").rsplit(":", 1)[0].split("+"))

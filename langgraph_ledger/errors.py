@@ -31,6 +31,10 @@ class ValueNotRestorable(LedgerError, ValueError):
     """A stored value could not be read back: damaged bytes, or a type the serializer does not allow."""
 
 
+class UnknownCall(LedgerError, RuntimeError):
+    """A call that must not be made twice may have happened already: a person or a probe has to find out."""
+
+
 class SaverClosed(LedgerError, RuntimeError):
     """The saver was used after `close()` or `aclose()`."""
 

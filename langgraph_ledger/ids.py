@@ -26,14 +26,29 @@ LIMITS = {
 NEVER_EMPTY = frozenset(("thread_id", "checkpoint_id", "task_id"))
 
 
+KEY_BYTES = 512
+"""Bytes of UTF-8 that a name of the caller's may take: of a call, of a resource."""
+
+
 @lru_cache(4096)
-def _is_clean(value: str, what: str) -> bool:
-    return bool(value) and value.isascii() and len(value) <= LIMITS[what] and "\0" not in value
+def _is_clean(value: str, limit: int) -> bool:
+    return bool(value) and value.isascii() and len(value) <= limit and "\0" not in value
 
 
 def clean(value: Any, what: str) -> str:
     """`value` as the string that is stored, or `InvalidInput` saying what is wrong with it."""
-    if type(value) is str and _is_clean(value, what):
+    return _checked(value, what, LIMITS[what])
+
+
+def key(value: Any, what: str) -> str:
+    """A name that the caller gives something, checked like an id; never empty."""
+    if value == "":
+        raise InvalidInput(f"{what} must not be empty")
+    return _checked(value, what, KEY_BYTES)
+
+
+def _checked(value: Any, what: str, limit: int) -> str:
+    if type(value) is str and _is_clean(value, limit):
         return value
     if isinstance(value, bool) or not isinstance(value, (str, int, UUID)):
         raise InvalidInput(f"{what} must be a str, int or UUID, not {type(value).__name__}: {value!r:.80}")
@@ -46,8 +61,8 @@ def clean(value: Any, what: str) -> str:
         size = len(text.encode())
     except UnicodeEncodeError as error:
         raise InvalidInput(f"{what} holds a lone surrogate, which is not valid text: {text!r:.80}") from error
-    if size > LIMITS[what]:
-        raise InvalidInput(f"{what} is {size:,} bytes long, more than the {LIMITS[what]:,} that fit in an index")
+    if size > limit:
+        raise InvalidInput(f"{what} is {size:,} bytes long, more than the {limit:,} that fit in an index")
     return text
 
 

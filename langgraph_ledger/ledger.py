@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,7 +24,7 @@ from langgraph_ledger.memory import Place
 from langgraph_ledger.operations.schema import check_schema, create_schema, missing_schema
 from langgraph_ledger.operations.secrets import add_secret, read_secrets
 from langgraph_ledger.records import to_json
-from langgraph_ledger.runs import Runs
+from langgraph_ledger.runs import REMEMBERED, Run, Runs
 from langgraph_ledger.vault import CipherVault, PlainVault, Vault, decrypt, encrypt
 
 REMEMBERED_IDS = 500_000
@@ -31,6 +32,9 @@ REMEMBERED_IDS = 500_000
 
 OnConflict = Literal["raise", "report"]
 OnBusy = Literal["take_over", "refuse"]
+
+Redact = Callable[[str, str, Any], Any]
+"""What the log keeps of a value: (the tool's name, "arguments", "result" or "error", the value) to what to keep."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -77,11 +81,20 @@ class Ledger:
         owner_timeout: float,
         compression: Compression,
         ttl_seconds: float | None,
+        log_tools: bool = True,
+        log_limit: int = 1_000_000,
+        redact: Redact | None = None,
     ) -> None:
         self.driver, self.name = driver, name
         self.on_conflict, self.on_busy, self.owner_timeout = on_conflict, on_busy, owner_timeout
         self.compression, self.ttl_seconds = compression, ttl_seconds
+        self.log_tools, self.log_limit, self.redact = log_tools, log_limit, redact
         self.runs = Runs()
+        self.loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
+        """The event loop that this saver was last used in, as long as it is there."""
+        self.late: deque[tuple[Run, bool, BaseException | None]] = deque()
+        """Runs whose end is to be put on record by the next call that may do so."""
+        self._open: OrderedDict[str, tuple[int, Run]] = OrderedDict()
         self._ready = False
         self._closed = False
         self._lock = threading.Lock()
@@ -154,6 +167,27 @@ class Ledger:
             known = self._known.get((session_id, agent_id, checkpoint_id))
             if known is not None and len(known.written) < REMEMBERED_IDS // 100:
                 known.written |= used
+
+    def begun(self, run: Run) -> None:
+        """Notes a run of a root graph in this process."""
+        with self._lock:
+            self._open[run.token] = (os.getpid(), run)
+            while len(self._open) > REMEMBERED:
+                self._open.popitem(last=False)
+
+    def ended(self, run: Run) -> None:
+        with self._lock:
+            self._open.pop(run.token, None)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there may be something to put on record before this saver is closed."""
+        return bool(self.late) or (not self._closed and bool(self.open_runs()))
+
+    def open_runs(self) -> list[Run]:
+        """Runs of this process that have begun and not ended, as far as it knows."""
+        with self._lock:
+            return [run for pid, run in self._open.values() if pid == os.getpid()]
 
     def owner(self) -> str:
         """Who this process is, as JSON, for the root row of a thread that it takes."""

@@ -18,6 +18,7 @@ from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import NOTHING_KNOWN, Known, Ledger, Placed, process_start
+from langgraph_ledger.lifecycle import exists, run_begins
 from langgraph_ledger.memory import Fetched, Place, Shelf, WriteRow, body_label, load, unpack_body, unpack_write
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
@@ -35,7 +36,9 @@ UNMATCHED = -2
 """A `read_version` that no thread ever has."""
 
 
-def get_tuple(ledger: Ledger, serde: SerializerProtocol, config: Mapping[str, Any]) -> Flow[CheckpointTuple | None]:
+def get_tuple(
+    ledger: Ledger, serde: SerializerProtocol, config: Mapping[str, Any], *, asynchronous: bool = False
+) -> Flow[CheckpointTuple | None]:
     """The checkpoint that a config names, or the latest; begins a run, or goes on with the one that is reading."""
     conf = ids.configurable(config)
     session_id, agent_id, checkpoint_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
@@ -43,8 +46,12 @@ def get_tuple(ledger: Ledger, serde: SerializerProtocol, config: Mapping[str, An
     wanted = str(checkpoint_id) if checkpoint_id else None
     head, stored = yield read_checkpoint(session_id, agent_id, wanted)
     run = _run_of(ledger, conf, session_id, agent_id, head)
+    if agent_id:
+        run.namespaces.add(agent_id)
     if "__pregel_runtime" in conf:  # a run begins; a mere look at a busy thread is welcome
         yield from refuse_if_busy(ledger, run, "get_tuple", agent_id, wanted)
+        if not agent_id:
+            yield from run_begins(ledger, serde, conf, run, head, asynchronous)
     if stored is None:
         announce(run)
         return None
@@ -86,7 +93,7 @@ def _busy(ledger: Ledger, run: Run, head: Head | None) -> StateConflict | None:
     if not here or pid == os.getpid():
         alive = age < ledger.owner_timeout
     else:
-        alive = _exists(pid) and process_start(pid) == owner.get("started")
+        alive = exists(pid) and process_start(pid) == owner.get("started")
     if not alive:
         return None
     return SessionBusy(
@@ -100,16 +107,6 @@ def _busy(ledger: Ledger, run: Run, head: Head | None) -> StateConflict | None:
         writer=run.token,
         winner=head.writer,
     )
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
 
 
 # --- decoding

@@ -5,25 +5,35 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One thread's life. `status` is active, paused (on an interrupt), completed or failed; times are UTC."""
+    """One thread's life. `status` is active, paused, completed or failed; times are UTC.
+
+    `run_id` is the fence token of the run that wrote last or is at work, since `run_started_at`. `outcome` says how
+    it ended where that was by a breakpoint, a cancellation, a shutdown or an error.
+    """
 
     session_id: str
     status: str
     metadata: Mapping[str, Any]
     started_at: datetime
     last_active_at: datetime
+    run_id: str | None = None
+    run_started_at: datetime | None = None
+    outcome: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One row of `checkpoint_log`. `seq` orders the entries of a session; `payload` depends on `checkpoint_type`."""
+    """One row of `checkpoint_log`. `seq` orders the entries of a session; `payload` depends on `checkpoint_type`.
+
+    Entries about calls have a `call_id` (a tool call's is its id) and an `attempt_id`, the same for start and end.
+    """
 
     seq: int
     session_id: str
@@ -35,6 +45,8 @@ class LogEntry:
     task_id: str | None
     payload: Mapping[str, Any]
     created_at: datetime
+    call_id: str | None = None
+    attempt_id: str | None = None
 
 
 def now() -> str:

@@ -56,16 +56,19 @@ class Run:
     """One root invocation on one thread (or one read outside of any), as far as this process knows it."""
 
     __slots__ = (
+        "began",
         "blind",
         "busy",
         "checkpoint_read",
         "claimed",
         "control",
+        "expected",
         "fenced",
         "held",
         "invocation",
         "last_committed",
         "lock",
+        "namespaces",
         "puts",
         "read_version",
         "runs",
@@ -81,7 +84,7 @@ class Run:
         self.runs, self.session_id, self.token = runs, session_id, uuid4().hex
         self.read_version, self.checkpoint_read = read_version, checkpoint_read
         self.blind = read_version is None
-        self.claimed = False
+        self.claimed = self.began = False
         self.fenced: StateConflict | None = None
         self.busy: StateConflict | None = None
         self.last_committed: str | None = None
@@ -89,6 +92,9 @@ class Run:
         self.control: Any = None
         self.invocation: Callable[[], Any] = _nobody
         self.lock = threading.Lock()
+        self.namespaces: set[str] = set()
+        """Of nested graphs that keep checkpoints: each reads when it begins."""
+        self.expected: dict[Place, Future[None]] = {}
         self.puts: dict[str, deque[tuple[str, Future[None]]]] = {}
         self.held: dict[Place, list[Waiting]] = {}
         self.waiting: list[Waiting] = []
@@ -109,7 +115,19 @@ class Run:
         ended: Future[None] = Future()
         with self.lock:
             self.puts.setdefault(place[0], deque(maxlen=8)).append((place[1], ended))
-            return ended, self._with_company(place)
+            company, expected = self._with_company(place), self.expected.pop(place, None)
+        if expected is not None:
+            expected.set_result(None)
+        return ended, company
+
+    def expect_put(self, place: Place) -> Future[None]:
+        """Resolved when the put of a checkpoint begins."""
+        with self.lock:
+            if self._put_of(place) is None:
+                return self.expected.setdefault(place, Future())
+        begun: Future[None] = Future()
+        begun.set_result(None)
+        return begun
 
     def _with_company(self, place: Place) -> list[Waiting]:
         taken, self.waiting = self.waiting, []

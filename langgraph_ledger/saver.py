@@ -5,6 +5,9 @@ No SQL and no locks here: what a method does is a flow (`writing.py`, `reading.p
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import weakref
 from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
@@ -21,17 +24,21 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import codecs, ids, reading, retention, writing
+from langgraph_ledger import codecs, ids, reading, recovery, retention, tool_log, writing
+from langgraph_ledger.call_records import CallRecord, find_calls
+from langgraph_ledger.calls import call_id_of
 from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.opening import open_driver
-from langgraph_ledger.errors import InvalidInput
+from langgraph_ledger.errors import InvalidInput, LedgerError
 from langgraph_ledger.flow import Flow, adrive, drive
-from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict
+from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict, Redact
+from langgraph_ledger.lifecycle import settle, shut_down
 from langgraph_ledger.operations.listing import lineage
 from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
 from langgraph_ledger.pages import Pages, checked_limit
 from langgraph_ledger.records import LogEntry, Session
+from langgraph_ledger.recovery import Recovery
 from langgraph_ledger.retention import Freed, Selection
 from langgraph_ledger.runs import next_version
 from langgraph_ledger.statements import Operation
@@ -57,6 +64,10 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         on_busy: "take_over" lets a new run begin at any time; "refuse" does not while the thread's owner is alive
             and at work. `owner_timeout` is after how many seconds without a write an owner counts as gone where its
             process cannot be looked up (on another host, or in this very process).
+        log_tools: whether tool calls of graphs with this saver are put on record, each before it is made and before
+            its end is told. `log_limit`: arguments and results of more bytes than this are described, not kept.
+            `redact`: called with the tool's name, "arguments", "result" or "error", and the value; what it returns
+            is kept instead (it must not change the value itself).
         ttl: how long threads begun through this saver may be idle before `sweep()` deletes them; None: for ever.
 
     The constructor does no I/O. The tables are created on first use, by any method. One object serves synchronous
@@ -83,8 +94,15 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         on_busy: OnBusy = "take_over",
         owner_timeout: float = 60.0,
         ttl: timedelta | None = None,
+        log_tools: bool = True,
+        log_limit: int = 1_000_000,
+        redact: Redact | None = None,
     ) -> None:
         super().__init__(serde=serde)
+        if isinstance(log_limit, bool) or not isinstance(log_limit, int) or log_limit < 0:
+            raise InvalidInput(f"log_limit={log_limit!r}: expected a number of bytes, zero or more")
+        if redact is not None and not callable(redact):
+            raise InvalidInput(f"redact={redact!r}: expected a function of tool name, kind of value, and value")
         if on_conflict not in ("raise", "report"):
             raise InvalidInput(f"on_conflict={on_conflict!r}: expected 'raise' or 'report'")
         if on_busy not in ("take_over", "refuse"):
@@ -110,7 +128,12 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             owner_timeout=owner_timeout,
             compression=codecs.check(compression),
             ttl_seconds=retention.ttl_seconds(ttl),
+            log_tools=bool(log_tools) and not read_only,
+            log_limit=log_limit,
+            redact=redact,
         )
+        if self._ledger.log_tools:
+            tool_log.register()
 
     @classmethod
     def from_conn_string(
@@ -143,11 +166,20 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         await self._arun(self._ledger.ready())
 
     def close(self) -> None:
-        """Closes the connections that this saver opened. A connection or pool of yours stays open."""
+        """Closes the connections that this saver opened. A connection or pool of yours stays open.
+
+        What this process was still working on is marked as shut down, so that it is not taken for a crash.
+        """
+        if self._ledger.unfinished and not self._ledger.driver.needs_loop:
+            with contextlib.suppress(LedgerError):
+                self._run(shut_down(self._ledger))
         self._ledger.close()
 
     async def aclose(self) -> None:
         """`close`, and the connections of the running event loop too."""
+        if self._ledger.unfinished:
+            with contextlib.suppress(LedgerError):
+                await self._arun(shut_down(self._ledger))
         await self._ledger.aclose()
 
     def __enter__(self) -> Self:
@@ -176,6 +208,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         return drive(flow, self._ledger.driver)
 
     async def _arun(self, flow: Flow[T]) -> T:
+        if self._ledger.driver.needs_loop:
+            self._ledger.loop = weakref.ref(asyncio.get_running_loop())
         return await adrive(flow, self._ledger.driver)
 
     def _simply(self, operation: Operation[T]) -> Flow[T]:
@@ -191,7 +225,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """`get_tuple`, asynchronously."""
-        return await self._arun(reading.get_tuple(self._ledger, self.serde, config))
+        return await self._arun(reading.get_tuple(self._ledger, self.serde, config, asynchronous=True))
 
     def list(
         self,
@@ -432,7 +466,78 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
     def _sessions(self, status: str | None, limit: int) -> Flow[Sequence[Session]]:
         retention.check_status(status)
-        return self._simply(read_sessions(status, checked_limit(limit)))
+        operation = read_sessions(status, checked_limit(limit))
+        return self._settled(operation)
+
+    def _settled(self, operation: Operation[T]) -> Flow[T]:
+        yield from self._ledger.ready()
+        yield from settle(self._ledger)
+        result: T = yield operation
+        return result
+
+    def recover(self, thread_id: str) -> Recovery:
+        """What was in flight on a thread: where it stands, what is open, what nobody knows. Changes nothing."""
+        return self._run(recovery.recover(self._ledger, self.serde, thread_id))
+
+    async def arecover(self, thread_id: str) -> Recovery:
+        """`recover`, asynchronously."""
+        return await self._arun(recovery.recover(self._ledger, self.serde, thread_id))
+
+    def recoverable(self, *, idle: timedelta | None = None) -> Sequence[Session]:
+        """The sessions that a crash left behind: at work, while whoever worked on them is gone.
+
+        On this host the process is looked up. One on another host counts as gone when its session has been idle for
+        `idle`, or if that is None for `owner_timeout`.
+        """
+        return self._run(recovery.recoverable(self._ledger, idle))
+
+    async def arecoverable(self, *, idle: timedelta | None = None) -> Sequence[Session]:
+        """`recoverable`, asynchronously."""
+        return await self._arun(recovery.recoverable(self._ledger, idle))
+
+    def resolve_call(
+        self, thread_id: str, call_id: str, *, happened: bool, result: Any = None, task_id: str | None = None
+    ) -> None:
+        """Puts on record what was found out about a call of which it is not known whether it happened.
+
+        Args:
+            thread_id: the thread.
+            call_id: the call, as `recover` names it: a tool call's id.
+            happened: whether it did. If it did not, it is made when the run goes on.
+            result: what it returned, for a guarded run to go on with: best the tool's message.
+            task_id: the task that made it, needed only if several have one of that name.
+
+        Raises `InvalidInput` if nothing is open about such a call.
+        """
+        self._run(recovery.resolve(self._ledger, self.serde, thread_id, call_id, happened, result, task_id))
+
+    async def aresolve_call(
+        self, thread_id: str, call_id: str, *, happened: bool, result: Any = None, task_id: str | None = None
+    ) -> None:
+        """`resolve_call`, asynchronously."""
+        await self._arun(recovery.resolve(self._ledger, self.serde, thread_id, call_id, happened, result, task_id))
+
+    def release_hold(self, thread_id: str, resource: str, *, hold_id: str | None = None) -> int:
+        """Puts on record that what was left held has been dealt with; returns how many holds that were.
+
+        `hold_id` names one of several holds on the resource, as `recover` shows it.
+        """
+        return self._run(recovery.release(self._ledger, self.serde, thread_id, resource, hold_id))
+
+    async def arelease_hold(self, thread_id: str, resource: str, *, hold_id: str | None = None) -> int:
+        """`release_hold`, asynchronously."""
+        return await self._arun(recovery.release(self._ledger, self.serde, thread_id, resource, hold_id))
+
+    def find_calls(self, thread_id: str, call_id: str) -> Sequence[CallRecord]:
+        """The calls of this name on a thread, with what came of each: one for each task that made one."""
+        return self._run(self._calls(thread_id, call_id))
+
+    async def afind_calls(self, thread_id: str, call_id: str) -> Sequence[CallRecord]:
+        """`find_calls`, asynchronously."""
+        return await self._arun(self._calls(thread_id, call_id))
+
+    def _calls(self, thread_id: str, call_id: str) -> Flow[Sequence[CallRecord]]:
+        return find_calls(self._ledger, self.serde, ids.clean(thread_id, "thread_id"), call_id_of(call_id))
 
     def history(self, thread_id: str) -> Sequence[LogEntry]:
         """A thread's log, oldest first: checkpoints and rejected writes, of every namespace."""
@@ -473,8 +578,6 @@ class _Setup:
 
     def __init__(self, saver: LedgerSaver) -> None:
         self._saver = saver
-        import asyncio
-
         try:
             asyncio.get_running_loop()
         except RuntimeError:

@@ -71,8 +71,9 @@ def put(
             decode(ledger, vault, stored, None)  # and remember what it holds
     new = encoder.encode()
     yield from _store_overtaken(ledger, run, agent_id, parent_id)
-    ledger.runs.remember(run, agent_id, checkpoint_id)
+    # announced before it is remembered: whoever finds it made must find the put that makes it
     ended, company = run.begin_put((agent_id, checkpoint_id))
+    ledger.runs.remember(run, agent_id, checkpoint_id)
     try:
         try:
             yield from _store(ledger, run, encoder, new, company, parent_id)
@@ -189,14 +190,15 @@ def _placed(entries: Sequence[Waiting]) -> list[PlacedWrite]:
 # --- storing
 
 
-def _writer(ledger: Ledger, run: Run, parent_id: str | None) -> Writer:
+def writer_of(ledger: Ledger, run: Run, parent_id: str | None) -> Writer:
+    """The terms on which a run writes now."""
     version = None if run.blind else (HELD if run.claimed else run.read_version)
     return Writer(
         run.session_id, run.token, version, str(parent_id) if parent_id else None, ledger.owner(), ledger.ttl_seconds
     )
 
 
-def _regardless(ledger: Ledger, run: Run, head: Head | None) -> Writer:
+def regardless(ledger: Ledger, run: Run, head: Head | None) -> Writer:
     """The terms of a write that `on_conflict="report"` lets through: whatever is there now."""
     return Writer(run.session_id, run.token, head.version if head else 0, None, ledger.owner(), ledger.ttl_seconds)
 
@@ -207,28 +209,28 @@ def _store(
     own = [row for entry in company if entry.place == (new.agent_id, new.checkpoint_id) for row in entry.rows]
     memory = {row.memory_id: row for rows in (*(entry.memory for entry in company), new.memory) for row in rows}
     new.writes, new.memory, new.status = _placed(company), list(memory.values()), encoder.status(own)
-    if not _news(run, new):
+    if not is_news(run, new.status):
         new.status = new.metadata = None
     yield from refuse_if_busy(ledger, run, "put", new.agent_id, new.checkpoint_id)
-    writer = _writer(ledger, run, parent_id if new.agent_id == "" else None)
+    writer = writer_of(ledger, run, parent_id if new.agent_id == "" else None)
     version = yield put_checkpoint(writer, new, now())
     while version is None:
         head, stored = yield read_checkpoint(run.session_id, new.agent_id, new.checkpoint_id, values=False)
         if stored is not None and stored.body == new.body:
             break  # our own commit, whose answer was lost before another run took over
         yield from refuse(ledger, run, "put", new.agent_id, new.checkpoint_id, head)
-        version = yield put_checkpoint(_regardless(ledger, run, head), new, now())
+        version = yield put_checkpoint(regardless(ledger, run, head), new, now())
     run.claimed = True
     if new.agent_id == "":
         run.last_committed = new.checkpoint_id
 
 
-def _news(run: Run, new: NewCheckpoint) -> bool:
+def is_news(run: Run, status: str | None) -> bool:
     """Whether the session's row has to be written: not if it says the same already, and is less than a second old."""
     moment = time.monotonic()
-    if run.claimed and run.touched[0] == new.status and moment - run.touched[1] < TOUCH_SECONDS:
+    if run.claimed and run.touched[0] == status and moment - run.touched[1] < TOUCH_SECONDS:
         return False
-    run.touched = (new.status, moment)
+    run.touched = (status, moment)
     return True
 
 
@@ -241,7 +243,7 @@ def _store_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[
     for entry in entries:
         memory.setdefault(entry.place, []).extend(entry.memory)
     yield from refuse_if_busy(ledger, run, "put_writes", agent_id, checkpoint_id)
-    writer = _writer(ledger, run, checkpoint_id if agent_id == "" else None)
+    writer = writer_of(ledger, run, checkpoint_id if agent_id == "" else None)
     status = status_after([row for _, _, row in writes])
     if status is not None:
         run.touched = (status, 0.0)
@@ -249,7 +251,7 @@ def _store_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[
     while version is None:
         head = yield read_root(run.session_id)
         yield from refuse(ledger, run, "put_writes", agent_id, checkpoint_id, head)
-        version = yield put_pending_writes(_regardless(ledger, run, head), writes, memory, status, now())
+        version = yield put_pending_writes(regardless(ledger, run, head), writes, memory, status, now())
     # A checkpoint that this run read or made, and that a prune has dropped since, takes its writes along.
     run.claimed = True
 

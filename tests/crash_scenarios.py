@@ -11,6 +11,7 @@ from langgraph.graph import END, START, StateGraph
 
 from langgraph_ledger import StateConflict
 from tests.four_ways import Flavoured
+from tests.recovery.stage import agent, call, made
 
 
 class State(TypedDict):
@@ -166,6 +167,27 @@ def run_graph(actor: Actor, durability: str, ran: Callable[[str], None]) -> Any:
     graph = graph_of(actor.on.saver, ran)
     config = {"configurable": {"thread_id": actor.thread}}
     return actor.on.invoke(graph, {"items": ["in"]}, config, durability=durability)
+
+
+def paying(
+    four: Flavoured, ids: Sequence[str], say: Callable[[str], None], trace: Callable[[str, str], None], **options: Any
+) -> Any:
+    """A graph whose tool does something outside of the state, once for each of its calls, and says so."""
+
+    def pay(what: str) -> str:
+        trace("before", "tool")
+        say(f"effect {what}")
+        trace("after", "tool")
+        return f"{what} is paid"
+
+    graph = agent(four.saver, [made(four, pay, "pay")], [call(i, i, "pay") for i in ids], **options)
+    return graph
+
+
+def run_tools(actor: Actor, job: Any, say: Callable[[str], None], trace: Callable[[str, str], None]) -> None:
+    graph = paying(actor.on, job["calls"], say, trace)
+    config = {"configurable": {"thread_id": actor.thread}}
+    actor.on.invoke(graph, {"messages": ["go"]}, config, durability=job["durability"])
 
 
 GROUP = 3

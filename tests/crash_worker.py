@@ -6,6 +6,7 @@ itself. The answer, another line, is how the child ended and what it said: an `a
 
 import asyncio
 import gc
+import itertools
 import json
 import os
 import signal
@@ -19,7 +20,7 @@ from typing import Any
 
 import langgraph_ledger.drivers.postgres  # noqa: F401
 from langgraph_ledger import LedgerSaver
-from tests.crash_scenarios import SCENARIOS, Actor, put_together, run_graph
+from tests.crash_scenarios import SCENARIOS, Actor, put_together, run_graph, run_tools
 from tests.four_ways import Flavoured
 
 APPLICATION = "to be killed"
@@ -52,20 +53,22 @@ class Crashes:
         assert self.process.returncode == 0
 
 
-def killer(at: int | None, say: Callable[[str], None]) -> Callable[[str, str], None]:
-    """A trace that kills this process at the given one of the events within transactions that write."""
-    count = -1
+def killer(at: int | None, say: Callable[[str], None], in_tool: str | None = None) -> Callable[[str, str], None]:
+    """A trace that kills this process at the given one of the events within transactions that write, and in tools.
+
+    `in_tool` names the event of a tool to kill at instead: "before" it does something, or "after".
+    """
+    counted = itertools.count()  # by several threads at once
     writing: set[object] = set()  # the threads, or tasks, whose transaction does
 
     def trace(event: str, statement: str) -> None:
-        nonlocal count
         me = _current()
         if (event, statement) == ("before", "begin_write"):
             writing.add(me)
-        if me in writing:
-            count += 1
+        if me in writing or statement == "tool":
+            number = next(counted)
             say(f"event {event} {statement}")
-            if count == at:
+            if number == at or (statement == "tool" and event == in_tool):
                 os.kill(os.getpid(), signal.SIGKILL)
         if event == "after" and statement in ("commit", "rollback"):
             writing.discard(me)
@@ -92,6 +95,10 @@ def act(job: dict[str, Any], say: Callable[[str], None]) -> None:
         actor.on.call("sessions")  # the tables are there: it is the graph's own writes that are counted
         actor.on.saver._driver.trace = killer(job.get("kill_at"), say)
         run_graph(actor, job["durability"], lambda name: say(f"ran {name}"))
+    elif job.get("scenario") == "tools":
+        actor.on.call("sessions")
+        trace = actor.on.saver._driver.trace = killer(job.get("kill_at"), say, job.get("kill_in_tool"))
+        run_tools(actor, job, say, trace)
     elif job.get("scenario") == "group":
         actor.on.call("sessions")
         actor.on.saver._driver.trace = killer(job.get("kill_at"), say)

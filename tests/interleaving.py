@@ -205,7 +205,7 @@ def _outcome(operation: str, value: Any) -> str:
     if operation == "purge_tombstones":
         return "ok"  # how many it found is up to earlier schedules
     version = value[0] if isinstance(value, tuple) else value  # put_writes also says whether the checkpoint is there
-    return "refused" if operation in ("put", "put_writes") and version is None else f"ok {value}"
+    return "refused" if operation in ("put", "put_writes", "tool_call_started") and version is None else f"ok {value}"
 
 
 class Schedules:

@@ -12,6 +12,9 @@ from typing import Any
 from langgraph.checkpoint.serde.types import INTERRUPT
 
 from langgraph_ledger import LedgerSaver
+from langgraph_ledger.calls import Call, record_end, record_start, spot_of
+from langgraph_ledger.flow import drive
+from langgraph_ledger.operations.calls import COMPLETED
 from langgraph_ledger.statements import Access, Batch, Operation, Statement
 
 SOURCE, COPY = "template-source", "template-copy"
@@ -49,13 +52,40 @@ def put_below(saver: LedgerSaver, thread: str, root: str, namespace: str, checkp
     put(saver, where, checkpoint_id, new or {"inner": SHARED})
 
 
+def a_call(saver: LedgerSaver, where: Any, name: str) -> Call:
+    """A tool call of a task that runs after a root checkpoint."""
+    named = where["configurable"]
+    conf = {
+        "thread_id": named["thread_id"],
+        "checkpoint_ns": f"tools:{name}",
+        "checkpoint_map": {"": named["checkpoint_id"]},
+        "__pregel_task_id": name,
+    }
+    spot, run = spot_of(saver._ledger, conf)
+    return Call(spot, name, {"tool": "act"}, conf, f"attempt at {name}", run)
+
+
+def begin(saver: LedgerSaver, where: Any, name: str) -> None:
+    flow = record_start(saver._ledger, saver.serde, a_call(saver, where, name), arguments={"what": SHARED})
+    drive(flow, saver._ledger.driver)
+
+
+def end(saver: LedgerSaver, where: Any, name: str, result: str) -> None:
+    flow = record_end(saver._ledger, saver.serde, a_call(saver, where, name), COMPLETED, {"result": result})
+    drive(flow, saver._ledger.driver)
+
+
 def seed(saver: LedgerSaver, thread: str) -> Any:
-    """Two root checkpoints, writes, and one of a subgraph, by a run that holds the thread from then on."""
+    """Two root checkpoints, writes, one of a subgraph, and two calls, by a run that holds the thread from then on."""
     saver.get_tuple(config(thread))
     first = put(saver, config(thread), "cp1", {"text": A_LOT}, run_id="run-1")
     saver.put_writes(first, [("answer", "first" * 100)], "first")
     put_below(saver, thread, "cp1", "sub:1", "sub1", inner=SHARED)
-    return put(saver, first, "cp2", {"text": MORE}, run_id="run-2")
+    begin(saver, first, "over")
+    end(saver, first, "over", A_LOT)
+    second = put(saver, first, "cp2", {"text": MORE}, run_id="run-2")
+    begin(saver, second, "open")
+    return second
 
 
 class Recorder:
@@ -183,6 +213,7 @@ RIVALS: dict[str, Kind] = {  # each a run of its own that has read version 2
     "put_writes on an old one": _kind(
         "other", lambda s, c, x: s.put_writes(c.read(EXISTING, "cp1"), [("answer", _text(x))], x)
     ),
+    "call": _kind("other", lambda s, c, x: begin(s, c.read(EXISTING), f"call {x}")),
     "fork": _kind("other", lambda s, c, x: put(s, c.read(EXISTING, "cp1"), f"fork-{x}", {}, text=A_LOT)),
 }
 SAME_RUN: dict[str, Kind] = {  # parts of one run, which has read version 2 and not written yet
@@ -194,6 +225,7 @@ HOLDER: dict[str, Kind] = {  # parts of the run that holds the session
     "holder's put": _kind("holder", lambda s, c, x: put(s, c.held, f"held-{x}", {}, text=MORE)),
     "holder's put_writes": _kind("holder", lambda s, c, x: s.put_writes(c.held, [("answer", _text(x))], x)),
     "holder's interrupt": _kind("holder", lambda s, c, x: s.put_writes(c.held, [(INTERRUPT, _text(x))], x)),
+    "holder's call": _kind("holder", lambda s, c, x: begin(s, c.held, f"call {x}")),
     "holder's nested put": _kind("holder", lambda s, c, x: put_below(s, EXISTING, _root(c), f"sub:{x}", f"h-{x}")),
 }
 CROSSED: Kind = _kind(  # branches of one run that save the same two large values, named the other way round
@@ -220,6 +252,7 @@ UPKEEP: dict[str, Kind] = {
     "prune": _kind("other", lambda s, c, x: s.prune([EXISTING])),
     "copy from": _kind("other", lambda s, c, x: s.copy_thread(EXISTING, COPY)),
     "copy to": _kind("other", lambda s, c, x: s.copy_thread(SOURCE, EXISTING)),
+    "end of a call": _kind("holder", lambda s, c, x: end(s, c.held, "open", MORE)),
     # a put that is refused, and what it leaves in the log
     "log": _kind("other", lambda s, c, x: put(s, c.read(EXISTING), f"l-{x}", {}), 2, refused=True, without_first=True),
 }

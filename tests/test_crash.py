@@ -25,7 +25,7 @@ from tests.four_ways import Backend
 from tests.ledger_rows import Rows, half_written, read_rows
 from tests.postgres_server import create_database, drop_database
 
-TIMES = ("created_at", "updated_at", "started_at", "last_active_at")
+TIMES = ("created_at", "updated_at", "started_at", "last_active_at", "run_started_at")
 KILLED = -9
 
 
@@ -81,6 +81,8 @@ def comparable(rows: Rows, thread: str) -> Any:
                 kept["deleted_at"] = "then"
             if kept.get("run_id") == thread:
                 kept["run_id"] = "thread"
+            elif table == "sessions":
+                kept["run_id"] = "token"
             found.append((table, kept))
     return found
 

@@ -96,6 +96,7 @@ class Plans:
             "state_bytes": 1, "ttl_seconds": 1.0, "run_ids": '["r"]', "session_ids": '["t1"]', "owner": "{}",
             "state": "{}", "payload": "{}", "metadata": "{}", "status": "active", "body": b"", "content": b"",
             "memory_id": b"m", "memory_ids": b"", "children": b"", "place": b"", "secret": b"", "after": "",
+            "outcome": "{}",
             "idle_since": "2030-01-01T00:00:00+00:00", "expired": "2030-01-01T00:00:00+00:00", "number": 99,
         }  # fmt: skip
         params = {p: values.get(p, "x") for p in dialect.parameters[name]}
@@ -121,6 +122,8 @@ HOT = [
     "read_page_memory", "find_sequence", "list_namespace", "list_namespace_before_root", "list_session", "list_one",
     "read_ancestors", "read_channel_writes", "read_memory_of", "read_log", "read_rejected", "find_checkpoint",
     "delete_checkpoint", "delete_checkpoint_writes", "read_lineage",
+    "insert_call", "insert_call_memory", "insert_call_end", "share_root",
+    "announce_owner", "begin_session", "end_session", "delete_settled_calls",
 ]  # fmt: skip
 
 

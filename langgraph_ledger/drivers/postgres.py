@@ -118,11 +118,15 @@ class PostgresDriver:
     def migrations(self) -> tuple[Migration, ...]:
         return self._dialect.migrations
 
+    @property
+    def needs_loop(self) -> bool:
+        return isinstance(self._given, (AsyncConnectionPool, psycopg.AsyncConnection))
+
     # --- running
 
     def run(self, operation: Operation[T]) -> T:
         self._check(operation)
-        if isinstance(self._given, (AsyncConnectionPool, psycopg.AsyncConnection)):
+        if self.needs_loop:
             raise WrongFlavour(
                 f"{operation.name}: this saver was built on your {type(self._given).__name__}, which only works in its"
                 " event loop. Use the async methods (ainvoke, aget_state, ...), or give the saver a URL"

@@ -57,6 +57,8 @@ OLDEST = (3, 35, 0)
 class SqliteDriver:
     """Runs operations on one database file, or on `:memory:`."""
 
+    needs_loop = False
+
     def __init__(self, path: str, *, synchronous: str = "FULL", busy_timeout: float = 30.0, read_only: bool = False):
         if sqlite3.sqlite_version_info < OLDEST:
             raise NotALedger(f"SQLite {sqlite3.sqlite_version} is too old: RETURNING needs 3.35 or newer")
@@ -275,6 +277,8 @@ if hasattr(os, "register_at_fork"):
 class GivenSqliteDriver:
     """Runs operations on a `sqlite3.Connection` that belongs to the caller, one at a time."""
 
+    needs_loop = False
+
     def __init__(self, connection: sqlite3.Connection, *, read_only: bool = False):
         self.trace: Trace | None = None
         self.read_only = read_only
@@ -314,6 +318,8 @@ class GivenSqliteDriver:
 
 class AioSqliteDriver:
     """Runs operations on an `aiosqlite.Connection` that belongs to the caller, each whole in its own thread."""
+
+    needs_loop = False
 
     def __init__(self, connection: aiosqlite.Connection, *, read_only: bool = False):
         self.trace: Trace | None = None

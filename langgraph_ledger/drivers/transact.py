@@ -88,6 +88,11 @@ class Driver(Protocol):
     read_only: bool
 
     @property
+    def needs_loop(self) -> bool:
+        """Whether it works in one event loop only: that of a connection which the caller has brought."""
+        ...
+
+    @property
     def migrations(self) -> tuple[Migration, ...]: ...
 
     def run(self, operation: Operation[T]) -> T: ...

@@ -75,7 +75,7 @@ def _claim(writer: Writer, now: str, checkpoint_id: str | None = None, state: st
     )
 
 
-def _claim_or_keep(writer: Writer, now: str) -> Statement:
+def claim_or_keep(writer: Writer, now: str) -> Statement:
     """Takes the thread, or, for its owner, only makes sure that nobody else has: without a row update."""
     if writer.holds:
         return Statement("keep", {"session_id": writer.session_id, "writer": writer.token})
@@ -90,7 +90,8 @@ def _claim_or_advance(writer: Writer, new: NewCheckpoint, now: str) -> Statement
     return Statement("advance_root", {"session_id": writer.session_id, "writer": writer.token, **head})
 
 
-def _touch(writer: Writer, status: str | None, metadata: str | None, now: str) -> Statement:
+def touch(writer: Writer, status: str | None, metadata: str | None, now: str) -> Statement:
+    """Says in the session's row that it is alive, and what is known of it."""
     who = {"session_id": writer.session_id, "writer": writer.token, "ttl_seconds": writer.ttl_seconds}
     return Statement("touch_session", {**who, "status": status, "metadata": metadata, "now": now})
 
@@ -122,23 +123,25 @@ def _write_rows(writer: Writer, writes: Sequence[PlacedWrite]) -> tuple[Statemen
 def _memory_rows(writer: Writer, rows: Sequence[MemoryRow], place: tuple[str, str] | None = None) -> Statement:
     """The rows of chunks; with `place`, only if that checkpoint is there to refer to them."""
     found = {} if place is None else {"agent_id": place[0], "checkpoint_id": place[1]}
-    return Statement(
-        "insert_memory" if place is None else "insert_write_memory",
-        many=[
-            {
-                **found,
-                "session_id": writer.session_id,
-                "writer": writer.token,
-                "memory_id": row.memory_id,
-                "encoding": row.encoding,
-                "plain_bytes": row.plain_bytes,
-                "content": row.content,
-                "children": row.children,
-            }
-            # in one order for everybody, or two saves of the same values would wait for each other
-            for row in sorted(rows, key=lambda row: row.memory_id)
-        ],
-    )
+    name = "insert_memory" if place is None else "insert_write_memory"
+    return Statement(name, many=memory_params(writer.session_id, rows, writer=writer.token, **found))
+
+
+def memory_params(session_id: str, rows: Sequence[MemoryRow], **condition: str) -> list[dict[str, Any]]:
+    """Chunks as parameters, with those of the condition under which they are stored."""
+    return [
+        {
+            **condition,
+            "session_id": session_id,
+            "memory_id": row.memory_id,
+            "encoding": row.encoding,
+            "plain_bytes": row.plain_bytes,
+            "content": row.content,
+            "children": row.children,
+        }
+        # in one order for everybody, or two saves of the same values would wait for each other
+        for row in sorted(rows, key=lambda row: row.memory_id)
+    ]
 
 
 def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[int | None]:
@@ -161,15 +164,15 @@ def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[in
             "reused_from": new.reused_from,
         }
         answers = yield batch(
-            _claim_or_advance(writer, new, now) if root else _claim_or_keep(writer, now),
+            _claim_or_advance(writer, new, now) if root else claim_or_keep(writer, now),
             advance,
-            _touch(writer, new.status, new.metadata, now) if new.status is not None or not writer.holds else None,
+            touch(writer, new.status, new.metadata, now) if new.status is not None or not writer.holds else None,
             _memory_rows(writer, new.memory),
             Statement("insert_checkpoint", checkpoint),
             *_write_rows(writer, new.writes),
             last=True,
         )
-        return _first(answers[0])
+        return first(answers[0])
 
     return Operation("put", Access.WRITE, steps)
 
@@ -184,15 +187,15 @@ def put_pending_writes(
     """Stores tasks' writes, those whose checkpoint is there; returns the version of the root row or None."""
 
     def steps() -> Steps[int | None]:
-        touch = status is not None or not writer.holds
+        news = status is not None or not writer.holds
         answers = yield batch(
-            _claim_or_keep(writer, now),
+            claim_or_keep(writer, now),
             *(_memory_rows(writer, memory[place], place) for place in sorted(memory)),
             *_write_rows(writer, writes),
-            _touch(writer, status, None, now) if touch else None,
+            touch(writer, status, None, now) if news else None,
             last=True,
         )
-        return _first(answers[0])
+        return first(answers[0])
 
     return Operation("put_writes", Access.WRITE, steps)
 
@@ -208,7 +211,8 @@ def checkpoint_exists(session_id: str, agent_id: str, checkpoint_id: str) -> Ope
     return Operation("find_checkpoint", Access.READ, steps)
 
 
-def _first(rows: Rows) -> int | None:
+def first(rows: Rows) -> int | None:
+    """The version that a claim or its like returned."""
     return int(rows[0][0]) if rows else None
 
 

@@ -14,12 +14,41 @@ def read_sessions(status: str | None, limit: int) -> Operation[Sequence[Session]
 
     def steps() -> Steps[Sequence[Session]]:
         (rows,) = yield batch(Statement("read_sessions", {"status": status, "page": limit}), last=True)
-        return [
-            Session(session_id, state, json.loads(metadata), as_time(started), as_time(active))
-            for session_id, state, metadata, started, active in rows
-        ]
+        return [as_session(row) for row in rows]
 
     return Operation("sessions", Access.READ, steps)
+
+
+def as_session(row: Row) -> Session:
+    """A row of (session_id, status, metadata, started_at, last_active_at, run_id, run_started_at, outcome)."""
+    session_id, state, metadata, started, active, run_id, run_started, outcome = row
+    times = (as_time(started), as_time(active), run_id, as_time(run_started) if run_started else None)
+    return Session(session_id, state, json.loads(metadata), *times, json.loads(outcome) if outcome else {})
+
+
+def begin_session(session_id: str, read_version: int, token: str, owner: str, now: str) -> Operation[bool]:
+    """Notes that a run goes on with a session, if that is still at the version read. The fence is left as it is."""
+    place = {"session_id": session_id, "read_version": read_version, "now": now}
+
+    def steps() -> Steps[bool]:
+        _, begun = yield batch(
+            Statement("announce_owner", {**place, "owner": owner}),
+            Statement("begin_session", {**place, "writer": token}),
+            last=True,
+        )
+        return bool(begun)
+
+    return Operation("begin_session", Access.WRITE, steps)
+
+
+def end_session(session_id: str, token: str, status: str, outcome: str, now: str) -> Operation[None]:
+    """Notes how a run ended, unless another one has gone on with the session since."""
+    facts = {"session_id": session_id, "writer": token, "status": status, "outcome": outcome, "now": now}
+
+    def steps() -> Steps[None]:
+        yield batch(Statement("end_session", facts), last=True)
+
+    return Operation("end_session", Access.WRITE, steps)
 
 
 def read_log(session_id: str) -> Operation[Sequence[LogEntry]]:
@@ -43,6 +72,6 @@ def _entries(name: str, statement: Statement) -> Operation[Sequence[LogEntry]]:
 
 
 def _entry(row: Row) -> LogEntry:
-    seq, session_id, agent_id, kind, checkpoint_id, parent_id, run_id, task_id, payload, created_at = row
+    seq, session_id, agent_id, kind, checkpoint_id, parent_id, run_id, task_id, payload, created_at, *call = row
     facts = (checkpoint_id, parent_id, run_id, task_id)
-    return LogEntry(seq, session_id, agent_id, kind, *facts, json.loads(payload), as_time(created_at))
+    return LogEntry(seq, session_id, agent_id, kind, *facts, json.loads(payload), as_time(created_at), *call)

@@ -29,6 +29,30 @@ SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children
 FROM needed n CROSS JOIN {schema}agent_memory m
 WHERE m.session_id = n.session_id AND m.memory_id = n.memory_id;
 
+-- fragment: open_call
+c.session_id = :session_id AND c.call_id IS NOT NULL AND c.checkpoint_type LIKE 'tool_call_%'
+    -- what comes after the root's latest checkpoint, and what began at any time and never ended, nor was begun again
+    AND (c.seq > COALESCE((
+            SELECT MAX(r.seq) FROM {schema}checkpoint_log r
+            WHERE r.session_id = :session_id AND r.agent_id = '' AND r.checkpoint_type = 'checkpoint'), 0)
+        OR (c.checkpoint_type = 'tool_call_started' AND NOT EXISTS (
+            SELECT 1 FROM {schema}checkpoint_log e
+            WHERE e.session_id = :session_id AND e.call_id = c.call_id
+                AND (e.attempt_id = c.attempt_id AND e.checkpoint_type <> 'tool_call_started'
+                    OR e.checkpoint_type = 'tool_call_started' AND e.agent_id = c.agent_id
+                        AND e.task_id = c.task_id AND e.seq > c.seq))))
+
+-- fragment: call
+c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.body, c.memory_ids, c.created_at,
+    EXISTS (
+        SELECT 1 FROM {schema}pending_writes p
+        WHERE p.session_id = :session_id AND p.agent_id = c.agent_id AND p.checkpoint_id = c.checkpoint_id
+            AND p.task_id = c.task_id AND p.idx >= 0)
+    OR EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log n
+        WHERE n.session_id = :session_id AND n.agent_id IN ('', c.agent_id) AND n.checkpoint_type = 'checkpoint'
+            AND n.seq > c.seq)
+
 -- name: begin_read
 BEGIN DEFERRED;
 
@@ -149,6 +173,40 @@ INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, run_id, task_id, payload, created_at)
 VALUES (:session_id, :agent_id, :checkpoint_type, :checkpoint_id, :parent_id, :run_id, :task_id, :payload, :now);
 
+-- name: insert_call
+INSERT INTO {schema}checkpoint_log
+    (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
+     attempt_id, payload, memory_ids, body, created_at)
+SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
+    :attempt_id, :payload, :memory_ids, :body, :now
+WHERE {guard}
+ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS NOT NULL DO NOTHING;
+
+-- name: share_root
+SELECT l.version FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id AND l.agent_id = '';
+
+-- name: insert_call_memory
+-- what a call's end refers to; a thread that was deleted meanwhile has no start, and keeps nothing
+INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
+SELECT :session_id, :memory_id, :encoding, :plain_bytes, :content, :children
+WHERE EXISTS (
+    SELECT 1 FROM {schema}checkpoint_log s
+    WHERE s.session_id = :session_id AND s.call_id = :call_id AND s.attempt_id = :attempt_id
+        AND s.checkpoint_type = :started)
+ON CONFLICT (session_id, memory_id) DO NOTHING;
+
+-- name: insert_call_end
+INSERT INTO {schema}checkpoint_log
+    (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
+     attempt_id, payload, memory_ids, body, created_at)
+SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
+    :attempt_id, :payload, :memory_ids, :body, :now
+WHERE EXISTS (
+    SELECT 1 FROM {schema}checkpoint_log s
+    WHERE s.session_id = :session_id AND s.call_id = :call_id AND s.attempt_id = :attempt_id
+        AND s.checkpoint_type = :started)
+ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS NOT NULL DO NOTHING;
+
 -- name: insert_write
 INSERT INTO {schema}pending_writes
     (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
@@ -172,13 +230,33 @@ ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     place = excluded.place, memory_ids = excluded.memory_ids;
 
 -- name: touch_session
-INSERT INTO {schema}sessions AS s (session_id, status, metadata, started_at, last_active_at, ttl_seconds)
-SELECT :session_id, COALESCE(:status, 'active'), COALESCE(:metadata, '{}'), :now, :now, :ttl_seconds
+INSERT INTO {schema}sessions AS s
+    (session_id, status, metadata, started_at, last_active_at, run_id, run_started_at, ttl_seconds)
+SELECT :session_id, COALESCE(:status, 'active'), COALESCE(:metadata, '{}'), :now, :now, :writer, :now, :ttl_seconds
 WHERE {guard}
 ON CONFLICT (session_id) DO UPDATE SET
     status = COALESCE(:status, s.status),
     metadata = COALESCE(:metadata, s.metadata),
-    last_active_at = excluded.last_active_at;
+    last_active_at = excluded.last_active_at,
+    run_started_at = CASE WHEN s.run_id = excluded.run_id THEN s.run_started_at ELSE excluded.run_started_at END,
+    run_id = excluded.run_id,
+    outcome = NULL;
+
+-- name: announce_owner
+UPDATE {schema}agent_state_ledger SET owner = :owner, updated_at = :now
+WHERE session_id = :session_id AND agent_id = '' AND version = :read_version AND deleted_at IS NULL;
+
+-- name: begin_session
+UPDATE {schema}sessions SET
+    status = 'active', run_id = :writer, run_started_at = :now, last_active_at = :now, outcome = NULL
+WHERE session_id = :session_id AND EXISTS (
+    SELECT 1 FROM {schema}agent_state_ledger l
+    WHERE l.session_id = :session_id AND l.agent_id = '' AND l.version = :read_version AND l.deleted_at IS NULL)
+RETURNING session_id;
+
+-- name: end_session
+UPDATE {schema}sessions SET status = :status, outcome = :outcome, last_active_at = :now
+WHERE session_id = :session_id AND run_id = :writer;
 
 -- name: read_head
 SELECT l.version, l.checkpoint_id, l.writer, l.owner, l.updated_at, l.deleted_at, s.status
@@ -329,25 +407,83 @@ WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.checkpoint_id 
     AND p.channel IN (SELECT value FROM json_each(:channels));
 
 -- name: read_sessions
-SELECT s.session_id, s.status, s.metadata, s.started_at, s.last_active_at FROM {schema}sessions s
+SELECT s.session_id, s.status, s.metadata, s.started_at, s.last_active_at, s.run_id, s.run_started_at,
+    s.outcome
+FROM {schema}sessions s
 WHERE :status IS NULL OR s.status = :status
 ORDER BY s.last_active_at DESC, s.session_id LIMIT :page;
 
 -- name: read_log
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload, c.created_at
+    c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_rejected
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload, c.created_at
+    c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id
 FROM {schema}checkpoint_log c
 WHERE c.checkpoint_type = 'write_rejected' AND c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_all_rejected
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload, c.created_at
+    c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id
 FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' ORDER BY c.seq;
+
+-- name: read_open_calls
+SELECT {call}
+FROM {schema}checkpoint_log c WHERE {open_call}
+ORDER BY c.seq;
+
+-- name: read_open_call_memory
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c WHERE {open_call}
+),
+{memory};
+
+-- name: read_call
+SELECT {call}
+FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.call_id = :call_id
+    AND c.checkpoint_type LIKE 'tool_call_%'
+ORDER BY c.seq;
+
+-- name: read_call_memory
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.call_id = :call_id
+),
+{memory};
+
+-- name: read_held
+SELECT c.seq, c.agent_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.created_at
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.call_id IS NOT NULL AND c.checkpoint_type = 'resource_held'
+    AND NOT EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log e
+        WHERE e.session_id = :session_id AND e.call_id = c.call_id AND e.attempt_id = c.attempt_id
+            AND e.checkpoint_type = 'resource_released')
+ORDER BY c.seq;
+
+-- name: read_session
+SELECT s.session_id, s.status, s.metadata, s.started_at, s.last_active_at, s.run_id, s.run_started_at,
+    s.outcome
+FROM {schema}sessions s WHERE s.session_id = :session_id;
+
+-- name: count_checkpoints
+SELECT count(*), MIN(c.created_at), MAX(c.created_at) FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint';
+
+-- name: read_nested_interrupts
+SELECT p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids, p.agent_id, p.checkpoint_id
+FROM {schema}agent_state_ledger l JOIN {schema}pending_writes p
+    ON p.session_id = l.session_id AND p.agent_id = l.agent_id AND p.checkpoint_id = l.checkpoint_id
+WHERE l.session_id = :session_id AND l.agent_id <> '' AND p.channel = '__interrupt__';
+
+-- name: find_active
+SELECT s.session_id, s.status, s.metadata, s.started_at, s.last_active_at, s.run_id, s.run_started_at,
+    s.outcome, l.owner
+FROM {schema}sessions s LEFT JOIN {schema}agent_state_ledger l ON l.session_id = s.session_id AND l.agent_id = ''
+WHERE s.status = 'active' AND s.session_id > :after
+ORDER BY s.session_id LIMIT :page;
 
 -- name: lock_session
 SELECT l.version FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id AND l.agent_id = '';
@@ -419,6 +555,19 @@ WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :che
 UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NULL, updated_at = :now
 WHERE session_id = :session_id AND agent_id = :agent_id;
 
+-- name: delete_settled_calls
+DELETE FROM {schema}checkpoint_log
+WHERE session_id = :session_id AND call_id IS NOT NULL AND seq < :before
+    AND NOT EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log p
+        WHERE p.session_id = :session_id AND p.agent_id = '' AND p.checkpoint_type = 'checkpoint'
+            AND p.checkpoint_id = checkpoint_log.root_checkpoint_id)
+    AND EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log e
+        WHERE e.session_id = :session_id AND e.call_id = checkpoint_log.call_id
+            AND e.attempt_id = checkpoint_log.attempt_id
+            AND e.checkpoint_type NOT IN ('tool_call_started', 'resource_held'));
+
 -- name: delete_unused_memory
 WITH RECURSIVE roots (session_id, ids) AS (
     SELECT c.session_id, c.memory_ids FROM {schema}checkpoint_log c WHERE c.session_id = :session_id
@@ -442,15 +591,17 @@ RETURNING agent_id;
 
 -- name: copy_session
 INSERT INTO {schema}sessions (session_id, status, metadata, started_at, last_active_at, ttl_seconds)
-SELECT :target_id, s.status, s.metadata, :now, :now, s.ttl_seconds FROM {schema}sessions s WHERE s.session_id = :session_id;
+SELECT :target_id, CASE WHEN s.status = 'active' THEN 'paused' ELSE s.status END, s.metadata, :now, :now, s.ttl_seconds FROM {schema}sessions s WHERE s.session_id = :session_id;
 
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, memory_ids, state_bytes, body, created_at)
+     run_id, task_id, call_id, attempt_id, payload, memory_ids, state_bytes, body, created_at)
 SELECT :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
-    c.run_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at
-FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
+    c.run_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND (c.checkpoint_type = 'checkpoint' OR c.checkpoint_type LIKE 'tool_call_%')
+ORDER BY c.seq;
 
 -- name: copy_memory
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
@@ -488,7 +639,7 @@ SELECT
     (SELECT count(*) FROM {schema}pending_writes p WHERE p.session_id = :session_id),
     (SELECT count(*) FROM {schema}agent_memory m WHERE m.session_id = :session_id),
     (SELECT COALESCE(SUM(length(c.body) + COALESCE(length(c.memory_ids), 0)), 0)
-        FROM {schema}checkpoint_log c WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint')
+        FROM {schema}checkpoint_log c WHERE c.session_id = :session_id)
     + (SELECT COALESCE(SUM(length(p.place)), 0) FROM {schema}pending_writes p WHERE p.session_id = :session_id)
     + (SELECT COALESCE(SUM(length(m.content) + COALESCE(length(m.children), 0)), 0)
         FROM {schema}agent_memory m WHERE m.session_id = :session_id);
@@ -501,7 +652,7 @@ SELECT
     (SELECT count(*) FROM {schema}pending_writes p WHERE (:session_id IS NULL OR p.session_id = :session_id)),
     (SELECT count(*) FROM {schema}agent_memory m WHERE (:session_id IS NULL OR m.session_id = :session_id)),
     (SELECT COALESCE(SUM(length(c.body) + COALESCE(length(c.memory_ids), 0)), 0) FROM {schema}checkpoint_log c
-        WHERE c.checkpoint_type = 'checkpoint' AND (:session_id IS NULL OR c.session_id = :session_id)),
+        WHERE :session_id IS NULL OR c.session_id = :session_id),
     (SELECT COALESCE(SUM(length(p.place)), 0) FROM {schema}pending_writes p WHERE (:session_id IS NULL OR p.session_id = :session_id)),
     (SELECT COALESCE(SUM(length(m.content) + COALESCE(length(m.children), 0)), 0) FROM {schema}agent_memory m
         WHERE (:session_id IS NULL OR m.session_id = :session_id)),

@@ -4,8 +4,13 @@ CREATE TABLE {schema}sessions (
     metadata       JSONB NOT NULL DEFAULT '{}',
     started_at     TIMESTAMPTZ NOT NULL,
     last_active_at TIMESTAMPTZ NOT NULL,
+    run_id         TEXT,
+    run_started_at TIMESTAMPTZ,
+    outcome        JSONB,
     ttl_seconds    DOUBLE PRECISION
 );
+
+CREATE INDEX sessions_active ON {schema}sessions (session_id) WHERE status = 'active';
 
 CREATE TABLE {schema}agent_state_ledger (
     session_id    TEXT COLLATE "C" NOT NULL,
@@ -32,6 +37,8 @@ CREATE TABLE {schema}checkpoint_log (
     root_checkpoint_id   TEXT COLLATE "C",
     run_id               TEXT COLLATE "C",
     task_id              TEXT COLLATE "C",
+    call_id              TEXT COLLATE "C",
+    attempt_id           TEXT COLLATE "C",
     payload              JSONB NOT NULL DEFAULT '{}',
     memory_ids           BYTEA,
     state_bytes          BIGINT,
@@ -48,6 +55,9 @@ CREATE INDEX checkpoint_log_rejected ON {schema}checkpoint_log (session_id, seq)
     WHERE checkpoint_type = 'write_rejected';
 
 CREATE INDEX checkpoint_log_run ON {schema}checkpoint_log (run_id) WHERE run_id IS NOT NULL;
+
+CREATE UNIQUE INDEX checkpoint_log_call ON {schema}checkpoint_log (session_id, call_id, attempt_id, checkpoint_type)
+    WHERE call_id IS NOT NULL;
 
 CREATE TABLE {schema}agent_memory (
     session_id TEXT COLLATE "C" NOT NULL,

@@ -4,8 +4,13 @@ CREATE TABLE sessions (
     metadata       TEXT NOT NULL DEFAULT '{}',
     started_at     TEXT NOT NULL,
     last_active_at TEXT NOT NULL,
+    run_id         TEXT,
+    run_started_at TEXT,
+    outcome        TEXT,
     ttl_seconds    REAL
 ) WITHOUT ROWID;
+
+CREATE INDEX sessions_active ON sessions (session_id) WHERE status = 'active';
 
 CREATE TABLE agent_state_ledger (
     session_id    TEXT    NOT NULL,
@@ -32,6 +37,8 @@ CREATE TABLE checkpoint_log (
     root_checkpoint_id   TEXT,
     run_id               TEXT,
     task_id              TEXT,
+    call_id              TEXT,
+    attempt_id           TEXT,
     payload              TEXT    NOT NULL DEFAULT '{}',
     memory_ids           BLOB,
     state_bytes          INTEGER,
@@ -49,6 +56,9 @@ CREATE INDEX checkpoint_log_rejected ON checkpoint_log (session_id, seq)
     WHERE checkpoint_type = 'write_rejected';
 
 CREATE INDEX checkpoint_log_run ON checkpoint_log (run_id) WHERE run_id IS NOT NULL;
+
+CREATE UNIQUE INDEX checkpoint_log_call ON checkpoint_log (session_id, call_id, attempt_id, checkpoint_type)
+    WHERE call_id IS NOT NULL;
 
 -- children before content: a column behind a large one is only reached through its overflow pages
 CREATE TABLE agent_memory (

@@ -1,0 +1,146 @@
+"""Calls as the log knows them: attempts put together from their entries, with their values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from json import loads
+from typing import Any, Literal
+
+import ormsgpack
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from langgraph_ledger.calls import call_label
+from langgraph_ledger.errors import ValueNotRestorable
+from langgraph_ledger.flow import Flow
+from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.memory import Fetched, Shelf, unpack_place
+from langgraph_ledger.operations.calls import (
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    INTERRUPTED,
+    RESOLVED,
+    STARTED,
+    CallRow,
+    read_call,
+)
+from langgraph_ledger.records import as_time
+from langgraph_ledger.vault import Vault
+
+CallStatus = Literal["unknown", "completed", "failed", "interrupted", "cancelled", "not made"]
+
+_STATUS: dict[str, CallStatus] = {
+    STARTED: "unknown",
+    COMPLETED: "completed",
+    FAILED: "failed",
+    INTERRUPTED: "interrupted",
+    CANCELLED: "cancelled",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class CallRecord:
+    """One call, as its last attempt left it.
+
+    `status` is "unknown" if it was started and no end is on record: it may have happened or not. `arguments` and
+    `result` are the values, None where they are not kept (`kept` says whether the result is). `settled` says that the
+    state knows what came of it. `resolved` names who has found out what an unknown call did, `asked_by` the tasks that
+    have asked for it.
+    """
+
+    name: str
+    call_id: str
+    status: CallStatus
+    node: str | None
+    agent_id: str
+    run_id: str | None
+    task_id: str | None
+    attempt_id: str
+    attempts: int
+    arguments: Any
+    result: Any
+    kept: bool
+    error: str | None
+    settled: bool
+    resolved: str | None
+    asked_by: tuple[str, ...]
+    started_at: datetime
+    ended_at: datetime | None
+
+
+def call_records(vault: Vault, session_id: str, rows: Iterable[CallRow], memory: Fetched) -> list[CallRecord]:
+    """The calls that these entries tell of, each as its last attempt left it, in the order of their last starts."""
+    shelf = Shelf(vault, session_id, memory)
+    attempts: dict[str, list[CallRow]] = {}
+    for row in rows:
+        attempts.setdefault(row.attempt_id, []).append(row)
+    found: dict[tuple[str, str | None, str], CallRecord] = {}
+    for entries in attempts.values():
+        if entries[0].kind == STARTED:
+            record = _record(shelf, entries)
+            key = (record.agent_id, record.task_id, record.call_id)
+            before = found.pop(key, None)
+            if before is not None:
+                asked_by = before.asked_by + record.asked_by
+                record = replace(record, attempts=before.attempts + 1, asked_by=asked_by)
+            found[key] = record
+    return list(found.values())
+
+
+def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
+    start, last = entries[0], entries[-1]
+    payload, end = loads(start.payload), loads(last.payload)
+    status = _STATUS.get(last.kind)
+    if status is None:
+        status = "completed" if end["happened"] else "not made"
+    ended = last is not start
+    value = _value(shelf, last) if ended else None
+    return CallRecord(
+        name=payload.get("tool") or payload.get("once") or "",
+        call_id=start.call_id,
+        status=status,
+        node=payload.get("node"),
+        agent_id=start.agent_id,
+        run_id=start.run_id,
+        task_id=start.task_id,
+        attempt_id=start.attempt_id,
+        attempts=1,
+        arguments=_value(shelf, start),
+        result=value if status == "completed" else None,
+        kept=status == "completed" and end.get("kept", True) is True,
+        error=_error(end, value) if status in ("failed", "cancelled") else None,
+        settled=start.settled,
+        resolved=end.get("source") if last.kind == RESOLVED else None,
+        asked_by=(end["asked_by"],) if end.get("asked_by") else (),
+        started_at=as_time(start.created_at),
+        ended_at=as_time(last.created_at) if ended else None,
+    )
+
+
+def _error(end: Any, value: Any) -> str:
+    text = value if isinstance(value, str) else None
+    return f"{end.get('error_type')}: {text}" if text else str(end.get("error_type"))
+
+
+def _value(shelf: Shelf, row: CallRow) -> Any:
+    if row.body is None:
+        return None
+
+    def where() -> str:
+        return f"thread {shelf.session_id!r}, call {row.call_id!r}"
+
+    try:
+        data = shelf.vault.unseal(row.body, call_label(row.call_id, row.attempt_id, row.kind))
+        place = unpack_place(ormsgpack.unpackb(data))
+    except Exception as error:
+        raise ValueNotRestorable(f"{where()}: the stored call is damaged: {error}") from error
+    return shelf.value(place, where)
+
+
+def find_calls(ledger: Ledger, serde: SerializerProtocol, session_id: str, call_id: str) -> Flow[list[CallRecord]]:
+    """The calls of this name in a session: one for each task that made one."""
+    vault = yield from ledger.vault(serde)
+    rows, memory = yield read_call(session_id, call_id)
+    return call_records(vault, session_id, rows, memory)

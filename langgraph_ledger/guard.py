@@ -1,0 +1,87 @@
+"""The replay guard: a tool call that has happened is not made again, its result comes from the log.
+
+For LangGraph's ToolNode and for LangChain's agents. LangChain itself is imported only for its own middleware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from langgraph_ledger.calls import call_id_of
+from langgraph_ledger.errors import InvalidInput
+from langgraph_ledger.flow import Flow, adrive
+from langgraph_ledger.here import must_be_here, run_flow
+from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.once import RETURN, OnUnknown, check_policy, decide
+
+
+class ReplayGuard:
+    """Lets a resumed run go on with the logged results of its tool calls instead of making them again.
+
+    `ToolNode(tools, **ReplayGuard().wrappers)` guards a ToolNode, `create_agent(..., middleware=[ReplayGuard()
+    .middleware()])` an agent. Only calls of the same step are answered from the log, by their id.
+
+    Args:
+        on_unknown: what to do about a call of which it is not known whether it happened: "ask" interrupts the graph
+            with the question, to be answered by `Command(resume={"happened": ..., "result": ...})`; "retry" makes it
+            again, for tools that may run twice; "fail" raises `UnknownCall`.
+        tools: other answers for single tools, by name.
+    """
+
+    def __init__(self, on_unknown: OnUnknown = "ask", *, tools: Mapping[str, OnUnknown] | None = None) -> None:
+        self.on_unknown = check_policy(on_unknown)
+        self.tools = {name: check_policy(policy) for name, policy in (tools or {}).items()}
+
+    @property
+    def wrappers(self) -> dict[str, Any]:
+        """The arguments for ToolNode."""
+        return {"wrap_tool_call": self.wrap_tool_call, "awrap_tool_call": self.awrap_tool_call}
+
+    def _decision(self, request: Any) -> tuple[Ledger, Flow[Any]]:
+        conf, saver = must_be_here("ReplayGuard")
+        if not saver._ledger.log_tools:
+            raise InvalidInput("ReplayGuard needs the log of tool calls, which this saver's log_tools=False turned off")
+        call = request.tool_call
+        policy = self.tools.get(call["name"], self.on_unknown)
+        return saver._ledger, decide(saver, conf, call_id_of(call["id"]), call["name"], call["args"], policy)
+
+    def wrap_tool_call(self, request: Any, execute: Callable[[Any], Any]) -> Any:
+        """For ToolNode's argument of that name."""
+        verdict, result = run_flow(*self._decision(request))
+        return _message(request, result) if verdict == RETURN else execute(request)
+
+    async def awrap_tool_call(self, request: Any, execute: Callable[[Any], Awaitable[Any]]) -> Any:
+        """For ToolNode's argument of that name."""
+        ledger, flow = self._decision(request)
+        verdict, result = await adrive(flow, ledger.driver)
+        return _message(request, result) if verdict == RETURN else await execute(request)
+
+    def middleware(self) -> Any:
+        """A middleware for LangChain's `create_agent`."""
+        try:
+            from langchain.agents.middleware import AgentMiddleware
+        except ImportError as error:
+            raise InvalidInput("ReplayGuard.middleware() needs LangChain: pip install langchain") from error
+        guard = self
+
+        class ReplayGuardMiddleware(AgentMiddleware):  # type: ignore[misc, type-arg, unused-ignore]
+            def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+                return guard.wrap_tool_call(request, handler)
+
+            async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+                return await guard.awrap_tool_call(request, handler)
+
+        return ReplayGuardMiddleware()
+
+
+def _message(request: Any, result: Any) -> Any:
+    """What a tool call gives: the logged message or command; anything else in a message of its own."""
+    from langchain_core.messages import ToolMessage
+    from langgraph.types import Command
+
+    if isinstance(result, (ToolMessage, Command, list)):
+        return result
+    text = result if isinstance(result, str) else "" if result is None else str(result)
+    call = request.tool_call
+    return ToolMessage(text, name=call["name"], tool_call_id=call["id"])

@@ -1,0 +1,214 @@
+"""Effects that must not happen twice: `once`, and holds on resources, for any code in a node."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from langgraph.errors import GraphInterrupt
+from langgraph.types import interrupt
+
+from langgraph_ledger import ids
+from langgraph_ledger.call_records import CallRecord, find_calls
+from langgraph_ledger.calls import Call, Spot, call_id_of, record_end, record_start, spot_of
+from langgraph_ledger.errors import InvalidInput, UnknownCall
+from langgraph_ledger.flow import Flow, adrive
+from langgraph_ledger.here import must_be_here, run_flow
+from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.operations.calls import CANCELLED, COMPLETED, FAILED, HELD_RESOURCE, INTERRUPTED, RELEASED
+from langgraph_ledger.recovery import is_open, resolve
+from langgraph_ledger.runs import Run
+
+T = TypeVar("T")
+
+OnUnknown = Literal["ask", "retry", "fail"]
+
+MAKE, RETURN = "make", "return"
+"""What to do about a call: make it, or return what is on record."""
+
+
+def check_policy(on_unknown: str) -> OnUnknown:
+    """`on_unknown` if it is one."""
+    if on_unknown not in ("ask", "retry", "fail"):
+        raise InvalidInput(f"on_unknown={on_unknown!r}: expected 'ask', 'retry' or 'fail'")
+    return on_unknown  # type: ignore[return-value]
+
+
+def decide(saver: Any, conf: Any, call_id: str, name: str, arguments: Any, on_unknown: OnUnknown) -> Flow[Any]:
+    """Whether to make a call now: (MAKE, None), or (RETURN, its result).
+
+    Of a call that may have happened, "ask" interrupts the graph with a question, "fail" raises `UnknownCall`.
+    """
+    ledger: Ledger = saver._ledger
+    spot, run = spot_of(ledger, conf)
+    calls = yield from find_calls(ledger, saver.serde, spot.session_id, call_id)
+    call = next((call for call in reversed(calls) if _same(call, spot, run, arguments)), None)
+    if call is None:
+        return MAKE, None
+    for _ in range(call.asked_by.count(spot.task_id or "")):
+        _asked(call, name, arguments)  # again, and answered at once: LangGraph counts the questions of a task
+    if not is_open(call):
+        return (RETURN, call.result) if call.status == "completed" else (MAKE, None)
+    if on_unknown == "retry":
+        return MAKE, None
+    if on_unknown == "fail":
+        raise UnknownCall(_unknown(spot.session_id, call, name))
+    answer = _asked(call, name, arguments)
+    happened, result = answer["happened"], answer.get("result")
+    found_out = (happened, result, call.task_id, "ask", spot.task_id)
+    yield from resolve(ledger, saver.serde, spot.session_id, call_id, *found_out)
+    return (RETURN, result) if happened else (MAKE, None)
+
+
+def _same(call: CallRecord, spot: Spot, run: Run, arguments: Any) -> bool:
+    """Whether a call on record is the one that stands here.
+
+    It is if it was made by the same task. Where no checkpoint was stored since (under durability "exit", say), a run
+    that begins again has other tasks: then it is the same node's, of another run, with the same arguments.
+    """
+    if (call.agent_id, call.task_id) == (spot.agent_id, spot.task_id):
+        return True
+    again = not call.settled and call.run_id != run.token and call.node == spot.node
+    return again and _path(call.agent_id) == _path(spot.agent_id) and call.arguments == arguments
+
+
+def _path(namespace: str) -> list[str]:
+    return [step.partition(":")[0] for step in namespace.split("|")]
+
+
+def _asked(call: CallRecord, name: str, arguments: Any) -> dict[str, Any]:
+    question = {
+        "question": f"Did the call {name!r} happen? A crash left it unknown.",
+        "call_id": call.call_id,
+        "name": name,
+        "arguments": arguments,
+        "started_at": call.started_at.isoformat(),
+        "answer": {"happened": "true or false", "result": "what it returned, if it happened"},
+    }
+    answer = interrupt(question)
+    if isinstance(answer, bool):
+        answer = {"happened": answer}
+    if not isinstance(answer, dict) or not isinstance(answer.get("happened"), bool):
+        raise InvalidInput(f'resume with {{"happened": True or False, "result": ...}}, not {answer!r:.80}')
+    return answer
+
+
+def _unknown(session_id: str, call: CallRecord, name: str) -> str:
+    what = {"unknown": "was started and has no end on record", "cancelled": "was cancelled while it ran"}
+    state = what.get(call.status, "happened, and its result was not kept")
+    return (
+        f"thread {session_id!r}: the call {name!r} (id {call.call_id}) {state}. Find out what it did, say so with"
+        " saver.resolve_call(), and run the graph again"
+    )
+
+
+def _steps(key: str, on_unknown: str) -> Generator[Flow[Any] | None, Any, Any]:
+    """What `once` does: yields flows to carry out, and None where the function is to be called."""
+    check_policy(on_unknown)
+    conf, saver = must_be_here("once()")
+    call_id = call_id_of(f"once:{ids.key(key, 'key')}")
+    verdict, result = yield decide(saver, conf, call_id, key, None, check_policy(on_unknown))
+    if verdict == RETURN:
+        return result
+    spot, run = spot_of(saver._ledger, conf)
+    call = Call(spot, call_id, {"once": key, "node": spot.node}, conf, run=run, whole=True)
+    yield record_start(saver._ledger, saver.serde, call)
+    try:
+        result = yield None
+    except BaseException as error:
+        kind = (
+            INTERRUPTED if isinstance(error, GraphInterrupt) else FAILED if isinstance(error, Exception) else CANCELLED
+        )
+        name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+        values = {"error": str(error)} if kind == FAILED else {}
+        yield record_end(saver._ledger, saver.serde, call, kind, values, error_type=name)
+        raise
+    yield record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": result})
+    return result
+
+
+def once(key: str, fn: Callable[[], T], *, on_unknown: OnUnknown = "fail") -> T:
+    """Calls `fn` and returns what it returned; when the node runs again, returns that without calling it.
+
+    For effects outside of the state, such as a payment, in any code of a node. `key` names the effect within the task:
+    it is another one in the graph's next step. If a crash left it unknown whether it happened, `on_unknown` says
+    what to do: "fail" raises `UnknownCall`, "ask" interrupts the graph with the question, "retry" calls it again.
+    An `fn` that raises has not happened and is called again. What it returns must be something that a state may hold.
+    """
+    steps = _steps(key, on_unknown)
+    _, saver = must_be_here("once()")
+    ledger = saver._ledger
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = fn() if step is None else run_flow(ledger, step)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def aonce(key: str, fn: Callable[[], Awaitable[T]], *, on_unknown: OnUnknown = "fail") -> T:
+    """`once` for an async function."""
+    steps = _steps(key, on_unknown)
+    _, saver = must_be_here("aonce()")
+    driver = saver._ledger.driver
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer: Any = await fn() if step is None else await adrive(step, driver)
+            except BaseException as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+class hold:
+    """`with hold("file:report.csv"):` inside a node puts on record that a resource is in use, until the block ends.
+
+    It is a note, not a lock: what a crash left held shows in `recover()`, for a cleaner that deals with it and then
+    says so with `release_hold()`. `async with` works too. One object is for one block at a time.
+    """
+
+    def __init__(self, resource: str) -> None:
+        self.resource = ids.key(resource, "resource")
+        self._held: tuple[Any, Call] | None = None
+
+    def _take(self) -> tuple[Ledger, Flow[None]]:
+        conf, saver = must_be_here("hold()")
+        spot, run = spot_of(saver._ledger, conf)
+        call = Call(spot, self.resource, {}, conf, run=run)
+        self._held = (saver, call)
+        return saver._ledger, record_start(saver._ledger, saver.serde, call, HELD_RESOURCE)
+
+    def _release(self) -> tuple[Ledger, Flow[None]]:
+        assert self._held is not None
+        (saver, call), self._held = self._held, None
+        return saver._ledger, record_end(saver._ledger, saver.serde, call, RELEASED, {}, started=HELD_RESOURCE)
+
+    def __enter__(self) -> Self:
+        run_flow(*self._take())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        run_flow(*self._release())
+
+    async def __aenter__(self) -> Self:
+        ledger, flow = self._take()
+        await adrive(flow, ledger.driver)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        ledger, flow = self._release()
+        await adrive(flow, ledger.driver)

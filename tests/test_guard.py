@@ -1,0 +1,266 @@
+"""No call twice: what a replayed node gets from the log, and what is done about a call that may have happened."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
+
+from langgraph_ledger import LedgerError, ReplayGuard, UnknownCall, aonce, once
+from tests.crash_worker import Crashes
+from tests.direct import shared_backend
+from tests.four_ways import Backend, Flavoured
+from tests.recovery.stage import agent, call, config_of, kinds, made, same
+from tests.test_crash import crashes
+from tests.test_recovery import crash, thread_of
+
+__all__ = ["crash", "crashes"]
+
+backend = shared_backend
+
+
+def guarded(four: Flavoured, act: Callable[[str], Any], policy: str, ids: Any = ("c1",), **tools: Any) -> Any:
+    node = ToolNode([made(four, act, "pay")], **ReplayGuard(policy, tools=tools).wrappers)  # type: ignore[arg-type]
+    return agent(four.saver, [], [call(i, i, "pay") for i in ids], node=node)
+
+
+def results(found: Any) -> list[Any]:
+    return [m.content for m in found["messages"] if isinstance(m, ToolMessage)]
+
+
+# --- tool calls
+
+
+def test_a_completed_call_is_not_made_again(four: Flavoured) -> None:
+    made_calls: list[str] = []
+
+    def pay(what: str) -> str:
+        made_calls.append(what)
+        return f"{what} {interrupt('sure?')}" if what == "c2" else f"{what} paid"
+
+    config = config_of()
+    graph = guarded(four, pay, "ask", ["c1", "c2"])
+    four.invoke(graph, {"messages": ["go"]}, config)
+    assert results(four.invoke(graph, Command(resume="yes"), config)) == ["c1 paid", "c2 yes"]
+    assert sorted(made_calls) == ["c1", "c2", "c2"]
+
+
+def test_the_same_id_in_another_step_is_another_call(four: Flavoured) -> None:
+    made_calls: list[str] = []
+    config = config_of()
+    graph = guarded(four, lambda what: made_calls.append(what) or what, "ask")
+    for _ in range(2):
+        four.invoke(graph, {"messages": ["go"]}, config)
+    assert made_calls == ["c1", "c1"]
+
+
+def test_fail(four: Flavoured, crash: Callable[..., Any]) -> None:
+    config, made_calls = crash(), []
+    graph = guarded(four, lambda what: made_calls.append(what) or what, "fail")
+    with pytest.raises(UnknownCall, match="resolve_call"):
+        four.invoke(graph, None, config)
+    assert made_calls == []
+    four.call("resolve_call", thread_of(config), "c1", happened=False)
+    assert results(four.invoke(graph, None, config)) == ["c1"]
+    assert made_calls == ["c1"]
+
+
+def test_retry(four: Flavoured, crash: Callable[..., Any]) -> None:
+    config = crash()
+    graph = guarded(four, same, "fail", pay="retry")
+    assert results(four.invoke(graph, None, config)) == ["c1"]
+    (found,) = four.call("find_calls", thread_of(config), "c1")
+    assert (found.status, found.attempts) == ("completed", 2)
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_ask(four: Flavoured, crash: Callable[..., Any], happened: bool) -> None:
+    """The tool asks something itself, whose answer must not be mixed up with the guard's."""
+    config, made_calls = crash(), []
+
+    def pay(what: str) -> str:
+        made_calls.append(what)
+        return f"{what} {interrupt('how?')}"
+
+    graph = guarded(four, pay, "ask")
+    four.invoke(graph, None, config)
+    (question,) = four.call("recover", thread_of(config)).interrupts
+    assert question.value["name"] == "pay"
+    assert question.value["arguments"] == {"what": "c1"}
+    assert made_calls == []
+    found = four.invoke(graph, Command(resume={"happened": happened, "result": "paid before"}), config)
+    if happened:
+        assert results(found) == ["paid before"]
+        assert made_calls == []
+        return
+    assert made_calls == ["c1"]
+    assert results(four.invoke(graph, Command(resume="in cash"), config)) == ["c1 in cash"]
+    assert made_calls == ["c1", "c1"]
+
+
+def test_ask_twice(four: Flavoured, crash: Callable[..., Any], crashes: Crashes, backend: Backend) -> None:
+    """What was answered about the first attempt says nothing about the second."""
+
+    class Killed(BaseException):
+        pass
+
+    def pay(what: str) -> str:
+        raise Killed
+
+    config = crash()
+    graph = guarded(four, pay, "ask")
+    four.invoke(graph, None, config)
+    with pytest.raises(Killed):
+        four.invoke(graph, Command(resume={"happened": False}), config)
+    graph = guarded(four, same, "ask")
+    assert results(four.invoke(graph, None, config)) == []
+    assert len(four.call("recover", thread_of(config)).interrupts) == 1
+    assert results(four.invoke(graph, Command(resume={"happened": True, "result": "paid"}), config)) == ["paid"]
+
+
+def test_an_answer_that_is_none(four: Flavoured, crash: Callable[..., Any]) -> None:
+    config = crash()
+    graph = guarded(four, same, "ask")
+    four.invoke(graph, None, config)
+    with pytest.raises(LedgerError, match="happened"):
+        four.invoke(graph, Command(resume="perhaps"), config)
+
+
+def test_a_result_that_was_not_kept(open_four: Callable[..., Flavoured]) -> None:
+    """It is known that the call happened, and not what came of it."""
+    four, config = open_four(log_limit=10), config_of()
+
+    def pay(what: str) -> str:
+        return f"{what} {interrupt('sure?')}" if what == "c2" else f"{what} paid"
+
+    graph = guarded(four, pay, "fail", ["c1", "c2"])
+    four.invoke(graph, {"messages": ["go"]}, config)
+    with pytest.raises(UnknownCall, match="was not kept"):
+        four.invoke(graph, Command(resume="yes"), config)
+
+
+def test_an_agent_of_langchain(four: Flavoured) -> None:
+    class Model(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **options: Any) -> Any:
+            return self
+
+    made_calls: list[str] = []
+
+    def pay(what: str) -> str:
+        made_calls.append(what)
+        return f"{what} {interrupt('sure?')}" if len(made_calls) == 1 else f"{what} paid"
+
+    messages = [AIMessage("", tool_calls=[call("c1", "c1", "pay")]), AIMessage("done")]
+    graph = create_agent(
+        Model(messages=iter(messages)),
+        [made(four, pay, "pay")],
+        middleware=[ReplayGuard().middleware()],
+        checkpointer=four.saver,
+    )
+    config = config_of()
+    four.invoke(graph, {"messages": [("user", "go")]}, config)
+    assert results(four.invoke(graph, Command(resume="yes"), config)) == ["c1 paid"]
+    assert made_calls == ["c1", "c1"]
+
+
+def test_a_guard_says_what_it_needs(four: Flavoured, open_four: Callable[..., Flavoured]) -> None:
+    graph = guarded(Flavoured(InMemorySaver(), four.runner), same, "ask")
+    with pytest.raises(LedgerError, match="LedgerSaver"):
+        four.invoke(graph, {"messages": ["go"]}, config_of())
+    quiet = open_four(log_tools=False)
+    with pytest.raises(LedgerError, match="log_tools"):
+        four.invoke(guarded(quiet, same, "ask"), {"messages": ["go"]}, config_of())
+    with pytest.raises(LedgerError, match="on_unknown"):
+        ReplayGuard("perhaps")  # type: ignore[arg-type]
+
+
+# --- once
+
+
+def node_of(four: Flavoured, key: str, effect: Callable[[], Any], then: Callable[[], Any], **options: Any) -> Any:
+    """A node that does something once, and then something that may stop it."""
+
+    def act(state: MessagesState) -> Any:
+        value = once(key, effect, **options)
+        return {"messages": [f"{value} {then()}"]}
+
+    async def aeffect() -> Any:
+        return effect()
+
+    async def aact(state: MessagesState) -> Any:
+        value = await aonce(key, aeffect, **options)
+        return {"messages": [f"{value} {then()}"]}
+
+    builder = StateGraph(MessagesState).add_node("act", aact if four.is_async else act).add_edge(START, "act")
+    return builder.compile(checkpointer=four.saver)
+
+
+def test_once(four: Flavoured) -> None:
+    config, done = config_of(), []
+    graph = node_of(four, "pay", lambda: done.append(1) or len(done), lambda: interrupt("sure?"))
+    four.invoke(graph, {"messages": ["go"]}, config)
+    assert four.invoke(graph, Command(resume="yes"), config)["messages"][-1].content == "1 yes"
+    assert done == [1]
+    four.invoke(graph, {"messages": ["go"]}, config)
+    assert four.invoke(graph, Command(resume="yes"), config)["messages"][-1].content == "2 yes", "another step"
+
+
+def test_what_raised_is_done_again(four: Flavoured) -> None:
+    config, tries = config_of(), []
+
+    def effect() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("no line")
+        return "done"
+
+    graph = node_of(four, "pay", effect, lambda: "")
+    with pytest.raises(OSError, match="no line"):
+        four.invoke(graph, {"messages": ["go"]}, config)
+    assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started", "tool_call_failed"]
+    assert four.invoke(graph, None, config)["messages"][-1].content == "done "
+
+
+def test_what_was_broken_off_is_not_known(four: Flavoured) -> None:
+    class Killed(BaseException):
+        pass
+
+    config, tries = config_of(), []
+
+    def effect() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise Killed
+        return "done"
+
+    graph = node_of(four, "pay", effect, lambda: "")
+    with pytest.raises(Killed):
+        four.invoke(graph, {"messages": ["go"]}, config)
+    with pytest.raises(UnknownCall, match="once:pay"):
+        four.invoke(graph, None, config)
+    four.call("resolve_call", thread_of(config), "once:pay", happened=True, result="found paid")
+    assert four.invoke(graph, None, config)["messages"][-1].content == "found paid "
+    assert tries == [1]
+
+
+def test_a_large_result_is_kept_whole(open_four: Callable[..., Flavoured]) -> None:
+    four, config = open_four(log_limit=10, redact=lambda *_: "***"), config_of()
+    graph = node_of(four, "pay", lambda: "x" * 5000, lambda: interrupt("sure?"))
+    four.invoke(graph, {"messages": ["go"]}, config)
+    assert four.invoke(graph, Command(resume="yes"), config)["messages"][-1].content == "x" * 5000 + " yes"
+
+
+def test_once_says_what_it_needs(four: Flavoured) -> None:
+    with pytest.raises(LedgerError, match="inside of a node"):
+        once("pay", lambda: 1)
+    for key in ("", "nul\0", 5.0, "k" * 600):
+        with pytest.raises(LedgerError, match="key"):
+            four.invoke(node_of(four, key, lambda: 1, lambda: ""), {"messages": ["go"]}, config_of())  # type: ignore[arg-type]
+    with pytest.raises(LedgerError, match="on_unknown"):
+        four.invoke(node_of(four, "k", lambda: 1, lambda: "", on_unknown="no"), {"messages": ["go"]}, config_of())

@@ -1,0 +1,177 @@
+"""What a session says beyond what its writes say: who began, and how a run ended that wrote nothing at its end."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.runnables import RunnableLambda
+from langgraph.errors import GraphRecursionError
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.types import Command, interrupt
+
+from langgraph_ledger import LedgerSaver, Session
+from tests.direct import shared_backend
+from tests.four_ways import Backend, Flavoured
+from tests.recovery.stage import config_of
+
+backend = shared_backend
+durabilities = pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+
+
+def session(four: Flavoured, config: Any) -> Session | None:
+    thread = config["configurable"]["thread_id"]
+    return next((s for s in four.call("sessions", limit=10**6) if s.session_id == thread), None)
+
+
+def facts(four: Flavoured, config: Any) -> tuple[str, Any]:
+    found = session(four, config)
+    assert found is not None
+    return found.status, dict(found.outcome)
+
+
+def chain(saver: Any, *nodes: Callable[[MessagesState], Any], **options: Any) -> Any:
+    builder = StateGraph(MessagesState).add_sequence(nodes).add_edge(START, nodes[0].__name__)
+    return builder.compile(checkpointer=saver, **options)
+
+
+def one(state: MessagesState) -> Any:
+    return {"messages": ["one"]}
+
+
+def two(state: MessagesState) -> Any:
+    return {"messages": ["two"]}
+
+
+@durabilities
+def test_a_breakpoint_pauses(open_four: Callable[..., Flavoured], durability: str) -> None:
+    four, other, config, seen = open_four(), open_four(), config_of(), []
+
+    def look(state: MessagesState) -> Any:
+        seen.extend(s for s in other.saver.sessions(limit=10**6) if s.session_id == config["configurable"]["thread_id"])
+
+    graph = chain(four.saver, one, look, interrupt_before=["look"])
+    four.invoke(graph, {"messages": ["go"]}, config, durability=durability)
+    assert facts(four, config) == ("paused", {"ended": "breakpoint"})
+    before = session(four, config)
+    four.invoke(graph, None, config, durability=durability)
+    assert [(s.status, dict(s.outcome)) for s in seen] == [("active", {})]
+    assert before is not None
+    assert seen[0].run_id != before.run_id
+    assert seen[0].run_started_at > before.run_started_at
+    assert seen[0].started_at == before.started_at
+    assert facts(four, config) == ("completed", {})
+
+
+@durabilities
+def test_an_answer_makes_it_active(open_four: Callable[..., Flavoured], durability: str) -> None:
+    four, other, config, seen = open_four(), open_four(), config_of(), []
+
+    def ask(state: MessagesState) -> Any:
+        answer = interrupt("well?")
+        thread = config["configurable"]["thread_id"]
+        seen.extend(s.status for s in other.saver.sessions(limit=10**6) if s.session_id == thread)
+        return {"messages": [answer]}
+
+    graph = chain(four.saver, ask)
+    four.invoke(graph, {"messages": ["go"]}, config, durability=durability)
+    assert facts(four, config) == ("paused", {})
+    four.invoke(graph, Command(resume="yes"), config, durability=durability)
+    assert seen == ["active"]
+    assert facts(four, config) == ("completed", {})
+
+
+def test_an_error_of_the_run_itself(four: Flavoured) -> None:
+    config = config_of()
+    builder = StateGraph(MessagesState).add_node(one).add_edge(START, "one").add_edge("one", "one")
+    with pytest.raises(GraphRecursionError):
+        four.invoke(builder.compile(checkpointer=four.saver), {"messages": ["go"]}, {**config, "recursion_limit": 3})
+    status, outcome = facts(four, config)
+    assert (status, outcome["ended"]) == ("failed", "failed")
+    assert outcome["error_type"] == "langgraph.errors.GraphRecursionError"
+    assert "Recursion limit" in str(outcome["error"]) or outcome["error"]["$length"] > 0
+
+
+def test_an_error_of_a_node(four: Flavoured) -> None:
+    def broken(state: MessagesState) -> Any:
+        raise OSError("no disk")
+
+    config = config_of()
+    with pytest.raises(OSError, match="no disk"):
+        four.invoke(chain(four.saver, broken), {"messages": ["go"]}, config)
+    assert facts(four, config) == ("failed", {"ended": "failed", "error_type": "OSError", "error": "no disk"})
+
+
+def test_a_stream_that_was_left(four: Flavoured) -> None:
+    config = config_of()
+    graph = chain(four.saver, one, two)
+    four.stream(graph, {"messages": ["go"]}, config, durability="sync", stream_mode="updates", take=1)
+    assert facts(four, config) == ("paused", {"ended": "cancelled"})
+    four.invoke(graph, None, config)
+    assert facts(four, config) == ("completed", {})
+
+
+def test_a_graph_within_a_chain(four: Flavoured) -> None:
+    config = config_of()
+    graph = chain(four.saver, one, two, interrupt_before=["two"])
+    four.on(RunnableLambda(lambda text: {"messages": [text]}) | graph, "invoke", "go", config)
+    assert facts(four, config) == ("paused", {"ended": "breakpoint"})
+
+
+def test_a_graph_within_a_graph_does_not_end_it(open_four: Callable[..., Flavoured]) -> None:
+    four, other, config, seen = open_four(), open_four(), config_of(), []
+
+    def look(state: MessagesState) -> Any:
+        thread = config["configurable"]["thread_id"]
+        seen.extend(s.status for s in other.saver.sessions(limit=10**6) if s.session_id == thread)
+
+    inner = chain(None, one, two)
+    builder = StateGraph(MessagesState).add_node("inner", inner).add_node(look)
+    builder.add_edge(START, "inner").add_edge("inner", "look")
+    four.invoke(builder.compile(checkpointer=four.saver), {"messages": ["go"]}, config, durability="sync")
+    assert seen == ["active"]
+    assert facts(four, config) == ("completed", {})
+
+
+def test_a_run_that_never_began_leaves_no_trace(four: Flavoured) -> None:
+    config = config_of()
+    with pytest.raises(Exception, match=r"[Ii]nput|update"):
+        four.invoke(chain(four.saver, one), None, config)
+    assert session(four, config) is None
+
+
+def test_a_cancelled_task(backend: Backend) -> None:
+    config, entered = config_of(), asyncio.Event()
+
+    async def wait(state: MessagesState) -> Any:
+        entered.set()
+        await asyncio.sleep(60)
+
+    async def main() -> Any:
+        async with LedgerSaver(backend.url) as saver:
+            running = asyncio.create_task(chain(saver, wait).ainvoke({"messages": ["go"]}, config))
+            await entered.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            return await saver.asessions(limit=10**6)
+
+    (found,) = [s for s in asyncio.run(main()) if s.session_id == config["configurable"]["thread_id"]]
+    assert (found.status, dict(found.outcome)) == ("paused", {"ended": "cancelled"})
+
+
+def test_a_clean_shutdown_marks_what_it_leaves(open_four: Callable[..., Flavoured], backend: Backend) -> None:
+    four, config = open_four(), config_of()
+    closing = Flavoured(LedgerSaver(backend.url), four.runner)
+
+    def leave() -> Any:
+        stream = chain(closing.saver, one, two).stream({"messages": ["go"]}, config, durability="sync")
+        next(stream)
+        return stream
+
+    stream = leave()
+    assert facts(four, config) == ("active", {})
+    closing.close()
+    assert facts(four, config) == ("paused", {"ended": "shutdown"})
+    with pytest.raises(Exception, match="closed"):
+        list(stream)

@@ -1,0 +1,390 @@
+"""Every tool call leaves a start before it is made and an end before LangGraph is told; nobody has to ask for it."""
+
+import asyncio
+import json
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from langchain.agents import create_agent
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import StructuredTool
+from langgraph.checkpoint.base import create_checkpoint
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import Command, interrupt
+
+from langgraph_ledger import LedgerSaver, StateConflict
+from tests.direct import query, shared_backend
+from tests.four_ways import Backend, Flavoured
+from tests.ledger_rows import half_written, read_rows
+from tests.recovery.stage import agent, call, config_of, entries, kinds, made, same
+
+backend = shared_backend
+durabilities = pytest.mark.parametrize("durability", ["sync", "async", "exit"])
+
+
+def seen_from_outside(backend: Backend, config: Any) -> list[str]:
+    """What of the log is committed, on a connection of its own."""
+    statement = "SELECT checkpoint_type FROM checkpoint_log WHERE session_id = ? AND call_id IS NOT NULL ORDER BY seq"
+    return [kind for (kind,) in query(backend, statement, config["configurable"]["thread_id"])]
+
+
+# --- what is recorded
+
+
+@durabilities
+def test_a_start_before_and_an_end_after(backend: Backend, four: Flavoured, durability: str) -> None:
+    seen, config = [], config_of()
+    tool = made(four, lambda what: seen.append(seen_from_outside(backend, config)) or f"{what} done")
+    graph = agent(four.saver, [tool], [call("this", "c1")])
+    four.invoke(graph, {"messages": ["go"]}, config, durability=durability)
+    assert seen == [["tool_call_started"]]
+    start, end = entries(four, config)
+    assert (start.checkpoint_type, end.checkpoint_type) == ("tool_call_started", "tool_call_completed")
+    assert start.call_id == end.call_id == "c1"
+    assert start.attempt_id == end.attempt_id
+    assert start.task_id == end.task_id is not None
+    assert start.agent_id == ""
+    assert start.payload == {
+        "tool": "act", "tool_call_id": "c1", "node": "tools", "step": 2, "arguments": {"what": "this"},
+    }  # fmt: skip
+    if durability != "exit":
+        stored = [e.checkpoint_id for e in four.call("history", config["configurable"]["thread_id"])]
+        assert stored.index(start.checkpoint_id) < stored.index(
+            start.checkpoint_id, stored.index(start.checkpoint_id) + 1
+        )
+
+
+def test_an_end_is_committed_before_the_next_step(backend: Backend, four: Flavoured) -> None:
+    seen, config = [], config_of()
+
+    def look(state: MessagesState) -> Any:
+        tool.invoke({"what": "by hand"})
+        seen.append(seen_from_outside(backend, config))
+
+    tool = StructuredTool.from_function(func=lambda what: what, name="act", description="acts")
+    graph = StateGraph(MessagesState).add_node(look).add_edge(START, "look").compile(checkpointer=four.saver)
+    four.invoke(graph, {"messages": []}, config)
+    assert seen == [["tool_call_started", "tool_call_completed"]]
+    start, end = entries(four, config)
+    assert start.call_id == end.call_id == start.attempt_id
+    assert start.payload["arguments"] == {"what": "by hand"}
+    assert end.payload["result"] == "by hand"
+
+
+def test_parallel_calls(four: Flavoured) -> None:
+    config, n = config_of(), 5
+    together = threading.Barrier(n) if not four.is_async else None
+
+    def act(what: str) -> str:
+        if together is not None:
+            together.wait(20)
+        return what
+
+    graph = agent(four.saver, [made(four, act)], [call(str(i), f"c{i}") for i in range(n)])
+    four.invoke(graph, {"messages": ["go"]}, config)
+    found = kinds(four, config)
+    for i in range(n):
+        assert found.index(("tool_call_started", f"c{i}")) < found.index(("tool_call_completed", f"c{i}"))
+    assert len(found) == 2 * n
+
+
+@pytest.mark.parametrize("checkpointer", [None, True, False])
+def test_a_call_in_a_subgraph(four: Flavoured, checkpointer: bool | None) -> None:
+    config = config_of()
+    inner = agent(checkpointer, [made(four, same)], [call("in", "c1")])
+    builder = StateGraph(MessagesState).add_node("inner", inner).add_edge(START, "inner")
+    graph = builder.compile(checkpointer=four.saver)
+    four.invoke(graph, {"messages": ["go"]}, config)
+    start, end = entries(four, config)
+    namespaces = {e.agent_id for e in four.call("history", config["configurable"]["thread_id"]) if e.call_id is None}
+    assert start.agent_id == end.agent_id
+    assert start.agent_id in namespaces
+    assert (start.agent_id == "") is (checkpointer is False)
+    assert start.task_id
+    assert end.payload["result"]["$type"].endswith("ToolMessage")
+
+
+def test_an_agent_of_langchain(four: Flavoured) -> None:
+    config = config_of()
+
+    class Model(GenericFakeChatModel):
+        def bind_tools(self, tools: Any, **options: Any) -> Any:
+            return self
+
+    model = Model(messages=iter([AIMessage("", tool_calls=[call("a", "c1"), call("b", "c2")]), AIMessage("done")]))
+    graph = create_agent(model, [made(four, lambda what: f"{what}!")], checkpointer=four.saver)
+    four.invoke(graph, {"messages": [("user", "go")]}, config)
+    assert sorted(kinds(four, config)) == sorted(
+        (kind, c) for kind in ("tool_call_started", "tool_call_completed") for c in ("c1", "c2")
+    )
+    assert {e.payload["node"] for e in entries(four, config)} == {"tools"}
+
+
+def test_a_failure(four: Flavoured) -> None:
+    def act(what: str) -> str:
+        raise ValueError(f"not {what}")
+
+    config = config_of()
+    graph = agent(four.saver, [made(four, act)], [call("this", "c1")], handle_tool_errors=False)
+    with pytest.raises(ValueError, match="not this"):
+        four.invoke(graph, {"messages": ["go"]}, config)
+    assert kinds(four, config) == [("tool_call_started", "c1"), ("tool_call_failed", "c1")]
+    end = entries(four, config)[-1]
+    assert (end.payload["error_type"], end.payload["error"]) == ("ValueError", "not this")
+
+
+def test_an_interrupt_is_no_failure(four: Flavoured) -> None:
+    config = config_of()
+    graph = agent(four.saver, [made(four, lambda what: f"{what} {interrupt('may I?')}")], [call("this", "c1")])
+    four.invoke(graph, {"messages": ["go"]}, config)
+    assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started", "tool_call_interrupted"]
+    found = four.invoke(graph, Command(resume="yes"), config)
+    assert found["messages"][-1].content == "this yes"
+    assert [kind for kind, _ in kinds(four, config)][2:] == ["tool_call_started", "tool_call_completed"]
+    first, _, second, _ = entries(four, config)
+    assert (first.task_id, first.call_id) == (second.task_id, second.call_id)
+    assert first.attempt_id != second.attempt_id
+
+
+def test_a_cancelled_call(backend: Backend) -> None:
+    config, entered = config_of(), asyncio.Event()
+
+    async def act(what: str) -> str:
+        entered.set()
+        await asyncio.sleep(60)
+        return what
+
+    async def scene(saver: LedgerSaver) -> Any:
+        tool = StructuredTool.from_function(coroutine=act, name="act", description="acts")
+        graph = agent(saver, [tool], [call("this", "c1")])
+        running = asyncio.create_task(graph.ainvoke({"messages": ["go"]}, config))
+        await entered.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        return await saver.ahistory(config["configurable"]["thread_id"])
+
+    async def main() -> Any:
+        async with LedgerSaver(backend.url) as saver:
+            return await scene(saver)
+
+    found = [e.checkpoint_type for e in asyncio.run(main()) if e.call_id]
+    assert found == ["tool_call_started", "tool_call_cancelled"]
+
+
+def test_a_synchronous_tool_where_a_loop_runs(backend: Backend) -> None:
+    """As in a notebook: LangChain calls the handlers of both kinds then, and one of them records."""
+    tool = StructuredTool.from_function(func=lambda what: what, name="act", description="acts")
+
+    def by_hand(state: MessagesState) -> None:
+        tool.invoke(call("this", "c1"))
+
+    config = config_of()
+    graph = StateGraph(MessagesState).add_node(by_hand).add_edge(START, "by_hand")
+
+    async def main(saver: LedgerSaver) -> None:
+        graph.compile(checkpointer=saver).invoke({"messages": []}, config)
+
+    with LedgerSaver(backend.url) as saver:
+        asyncio.run(main(saver))
+        found = [e.checkpoint_type for e in saver.history(config["configurable"]["thread_id"]) if e.call_id]
+    assert found == ["tool_call_started", "tool_call_completed"]
+
+
+# --- what is kept of values
+
+
+def test_large_values_are_described(open_four: Callable[..., Flavoured], backend: Backend) -> None:
+    four, config = open_four(log_limit=1000), config_of()
+    graph = agent(four.saver, [made(four, lambda what: what * 10)], [call("x" * 500, "c1")])
+    four.invoke(graph, {"messages": ["go"]}, config)
+    start, end = entries(four, config)
+    assert start.payload["arguments"] == {"$type": "dict", "$length": 1}
+    assert "kept" not in start.payload
+    assert end.payload["kept"] is False
+    statement = "SELECT body IS NULL FROM checkpoint_log WHERE session_id = ? AND call_id IS NOT NULL ORDER BY seq"
+    assert [bool(n) for (n,) in query(backend, statement, config["configurable"]["thread_id"])] == [False, True]
+
+
+def test_what_is_redacted_is_nowhere(open_four: Callable[..., Flavoured], backend: Backend) -> None:
+    def redact(tool: str, kind: str, value: Any) -> Any:
+        asked.append((tool, kind))
+        return {"what": "***"} if kind == "arguments" else "***"
+
+    asked: list[tuple[str, str]] = []
+    four, config = open_four(redact=redact), config_of()
+    tool = made(four, lambda what: f"the password is {what}")
+    graph = agent(four.saver, [tool], [call("swordfish", "c1")])
+    four.invoke(graph, {"messages": ["go"]}, config)
+    start, end = entries(four, config)
+    assert asked == [("act", "arguments"), ("act", "result")]
+    assert (start.payload["arguments"], end.payload["result"]) == ({"what": "***"}, "***")
+    assert start.payload["kept"] is end.payload["kept"] is False
+
+
+def test_values_that_cannot_be_stored_are_described(four: Flavoured) -> None:
+    config = config_of()
+
+    def by_hand(state: MessagesState) -> None:
+        tool.invoke({"what": "x"})
+
+    tool = StructuredTool.from_function(func=lambda what: threading.Lock(), name="act", description="acts")
+    graph = StateGraph(MessagesState).add_node(by_hand).add_edge(START, "by_hand").compile(checkpointer=four.saver)
+    four.invoke(graph, {"messages": []}, config)
+    assert entries(four, config)[-1].payload["kept"] is False
+    assert entries(four, config)[-1].checkpoint_type == "tool_call_completed"
+
+
+def test_an_encrypted_log_shows_no_values(open_four: Callable[..., Flavoured], backend: Backend) -> None:
+    pytest.importorskip("Crypto")
+    four, config = open_four(serde=EncryptedSerializer.from_pycryptodome_aes(key=b"0" * 16)), config_of()
+
+    def act(what: str) -> str:
+        raise ValueError(f"swordfish {what}")
+
+    graph = agent(four.saver, [made(four, act)], [call("swordfish", "c1")], handle_tool_errors=True)
+    four.invoke(graph, {"messages": ["go"]}, config)
+    assert len(entries(four, config)) == 2
+    rows = query(backend, "SELECT * FROM checkpoint_log WHERE session_id = ?", config["configurable"]["thread_id"])
+    rows += query(backend, "SELECT * FROM agent_memory WHERE session_id = ?", config["configurable"]["thread_id"])
+    assert "swordfish" not in json.dumps(rows, default=repr)
+
+
+def test_ids_of_any_kind(four: Flavoured) -> None:
+    """A model may name a call as it likes; its name must not get in the way."""
+    config = config_of()
+    calls = [call("a", "x" * 2000), call("b", "nul\0")]
+    four.invoke(agent(four.saver, [made(four, same)], calls), {"messages": ["go"]}, config)
+    assert len({e.call_id for e in entries(four, config)}) == 2
+    assert len(entries(four, config)) == 4
+
+
+# --- who is not recorded
+
+
+def test_it_can_be_turned_off(open_four: Callable[..., Flavoured]) -> None:
+    four, config = open_four(log_tools=False), config_of()
+    four.invoke(agent(four.saver, [made(four, same)], [call("a", "c1")]), {"messages": ["go"]}, config)
+    assert entries(four, config) == []
+
+
+def test_graphs_with_another_saver_are_left_alone(four: Flavoured, sqlite_path: str) -> None:
+    graph = agent(InMemorySaver(), [made(four, same)], [call("a", "c1")])
+    found = four.invoke(graph, {"messages": ["go"]}, config_of())
+    assert isinstance(found["messages"][-1], ToolMessage)
+    made(four, same).run("outside") if not four.is_async else None
+    graph = agent(None, [made(four, same)], [call("a", "c1")])
+    assert isinstance(four.invoke(graph, {"messages": ["go"]})["messages"][-1], ToolMessage)
+
+
+def test_two_savers_in_one_process(open_four: Callable[..., Flavoured], tmp_path: Path) -> None:
+    one, config = open_four(), config_of()
+    with LedgerSaver(str(tmp_path / "other.db")) as other:
+        two = Flavoured(other, one.runner)
+        for four in (one, two):
+            four.invoke(agent(four.saver, [made(four, same)], [call("a", "c1")]), {"messages": ["go"]}, config)
+            assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started", "tool_call_completed"]
+
+
+# --- a run that has been overtaken
+
+
+@durabilities
+@pytest.mark.parametrize("handled", [True, False])
+def test_a_tool_of_an_overtaken_run_does_not_run(
+    open_four: Callable[..., Flavoured], durability: str, handled: bool
+) -> None:
+    """Another saver takes the thread over, so that only the database knows of it."""
+    four, other, config, ran = open_four(), open_four(), config_of(), []
+
+    def overtake(state: MessagesState) -> Any:
+        in_another_thread(lambda: take_over(other.saver, config))
+        return {"messages": [AIMessage("", tool_calls=[call("this", "c1")])]}
+
+    tool = made(four, lambda what: ran.append(what) or what)
+    builder = StateGraph(MessagesState).add_node(overtake)
+    builder.add_node("tools", ToolNode([tool], handle_tool_errors=handled))
+    builder.add_node("after", lambda state: ran.append("after"))
+    builder.add_edge(START, "overtake").add_edge("overtake", "tools").add_edge("tools", "after")
+    graph = builder.compile(checkpointer=four.saver)
+    seed = {"messages": ["before"]}
+    four.invoke(agent(four.saver, [tool], []), seed, config)
+    with pytest.raises(StateConflict):
+        four.invoke(graph, {"messages": ["go"]}, config, durability=durability)
+    assert ran == []
+    assert entries(four, config) == []
+
+
+def in_another_thread(act: Callable[[], Any]) -> None:
+    problems = []
+
+    def run() -> None:
+        try:
+            act()
+        except BaseException as error:
+            problems.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert problems == []
+
+
+def take_over(saver: Any, config: Any) -> None:
+    """Writes on what is there, again if a save of the run under way was faster."""
+    while True:
+        found = saver.get_tuple(config)
+        new = create_checkpoint(found.checkpoint, None, 99)
+        try:
+            saver.put(found.config, new, {"source": "update", "step": 99, "parents": {}}, {})
+        except StateConflict:
+            continue
+        return
+
+
+# --- retention
+
+
+def test_deleting_pruning_and_copying(four: Flavoured, backend: Backend) -> None:
+    config = config_of()
+    graph = agent(four.saver, [made(four, lambda what: what * 2000)], [call("y" * 300, "c1")])
+    for _ in range(3):
+        four.invoke(graph, {"messages": ["go"]}, config)
+    thread = config["configurable"]["thread_id"]
+    four.call("copy_thread", thread, f"{thread}-copy")
+    assert len(entries(four, config_of(f"{thread}-copy"))) == 6
+    assert four.call("stats", thread).bytes_stored > 0
+    assert damaged(backend, thread) == []
+    four.call("prune", [thread])
+    assert entries(four, config) == []
+    assert damaged(backend, thread) == []
+    four.call("delete_thread", f"{thread}-copy")
+    assert entries(four, config_of(f"{thread}-copy")) == []
+    assert damaged(backend, thread) == []
+
+
+def damaged(backend: Backend, thread: str) -> list[str]:
+    connection = sqlite3.connect(backend.url) if backend.kind == "sqlite" else psycopg.connect(backend.url)
+    try:
+        return half_written(read_rows(connection, {thread: "thread", f"{thread}-copy": "copy"}))
+    finally:
+        connection.close()
+
+
+def test_a_call_that_ends_after_its_thread_was_deleted(four: Flavoured, backend: Backend) -> None:
+    config = config_of()
+    thread = config["configurable"]["thread_id"]
+    tool = made(four, lambda what: in_another_thread(lambda: four.saver.delete_thread(thread)) or what * 3000)
+    with pytest.raises(StateConflict):
+        four.invoke(agent(four.saver, [tool], [call("x", "c1")]), {"messages": ["go"]}, config)
+    assert entries(four, config) == []
+    assert damaged(backend, thread) == []
