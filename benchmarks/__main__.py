@@ -3,6 +3,7 @@
     python -m benchmarks                        everything
     python -m benchmarks --quick                small sizes, about a minute: to see that it works, not for figures
     python -m benchmarks --workload W2 --saver sqlite ledger-sqlite
+    python -m benchmarks --flush-ms 1           on a disk whose flush takes a millisecond longer than this one's
     python -m benchmarks --report results.json  write docs/performance.md from a run's figures; measures nothing
 
 Savers take turns in random order within each workload, so that noise falls on all of them: ratios within a table hold,
@@ -27,7 +28,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import growth, page, special, tables, workloads
+from benchmarks import growth, page, slow_disk, special, tables, workloads
 from benchmarks.harness import QUICK, Bench, Results, Sizes, Subject, ask, rounded
 from benchmarks.savers import CONTENDERS, Contender
 
@@ -60,6 +61,8 @@ def main() -> int:
         for path in page.write(arguments.report):
             print(path)
         return 0
+    if arguments.flush_ms and slow_disk.flush_milliseconds() != arguments.flush_ms:
+        slow_disk.begin_again(arguments.flush_ms, arguments.out.parent)
     contenders = [CONTENDERS[key] for key in arguments.saver]
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ledger-benchmark-")))
@@ -98,6 +101,9 @@ def _arguments() -> argparse.Namespace:
         "--saver", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, metavar="S", help="; ".join(CONTENDERS)
     )
     parser.add_argument("--postgres", metavar="URL", help="a server; without it one is started from the wheel")
+    parser.add_argument(
+        "--flush-ms", type=float, default=0, metavar="MS", help="make every flush of the disk take so much longer"
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("build/benchmarks.json"), help="where the figures go (%(default)s)"
     )
@@ -162,6 +168,8 @@ def _environment(bench: Bench) -> dict[str, str]:
         "packages": ", ".join(f"{package} {version(package)}" for package in PACKAGES),
         "SQLite": f"{sqlite3.sqlite_version}, {_sqlite_durability(bench)}",
     }
+    if (longer := slow_disk.flush_milliseconds()) > 0:
+        facts[page.FLUSHES] = f"each takes {longer:g} ms longer than this disk's"
     if bench.admin:
         settings = ", ".join(f"{name} {ask(bench.admin, f'SHOW {name}')}" for name in SETTINGS)
         facts["Postgres"] = settings.removeprefix("server_version ")

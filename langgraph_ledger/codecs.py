@@ -37,11 +37,10 @@ def compress(encoding: str, data: bytes, compression: Compression = "lz4") -> tu
 
 def expand(encoding: str, data: bytes) -> tuple[str, bytes]:
     """What `compress` was given."""
-    plain, _, codec = encoding.rpartition("+")
-    if codec == "lz4":
-        return plain, lz4.block.decompress(data)
-    if codec == "zstd":
-        return plain, _zstandard()["unpack"](data)
+    if encoding.endswith("+lz4"):
+        return encoding[:-4], lz4.block.decompress(data)
+    if encoding.endswith("+zstd"):
+        return encoding[:-5], _zstandard()["unpack"](data)
     return encoding, data
 
 

@@ -6,7 +6,8 @@ The limits keep every key within one Postgres index row (2,704 bytes).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 from uuid import UUID
 
 from langgraph_ledger.errors import InvalidInput
@@ -29,6 +30,11 @@ KEY_BYTES = 512
 """Bytes of UTF-8 that a name of the caller's may take: of a call, of a resource."""
 
 
+@lru_cache(4096)
+def _is_clean(value: str, limit: int) -> bool:
+    return bool(value) and value.isascii() and len(value) <= limit and "\0" not in value
+
+
 def clean(value: Any, what: str) -> str:
     """`value` as the string that is stored, or `InvalidInput` saying what is wrong with it."""
     return _checked(value, what, LIMITS[what])
@@ -42,7 +48,7 @@ def key(value: Any, what: str) -> str:
 
 
 def _checked(value: Any, what: str, limit: int) -> str:
-    if isinstance(value, str) and value and value.isascii() and len(value) <= limit and "\0" not in value:
+    if type(value) is str and _is_clean(value, limit):
         return value
     if isinstance(value, bool) or not isinstance(value, (str, int, UUID)):
         raise InvalidInput(f"{what} must be a str, int or UUID, not {type(value).__name__}: {value!r:.80}")
@@ -62,10 +68,10 @@ def _checked(value: Any, what: str, limit: int) -> str:
 
 def configurable(config: Any) -> Mapping[str, Any]:
     """The `configurable` part of a config."""
-    found = config.get("configurable") if isinstance(config, Mapping) else None
-    if not isinstance(found, Mapping):
+    found = config.get("configurable") if type(config) is dict or isinstance(config, Mapping) else None
+    if type(found) is not dict and not isinstance(found, Mapping):
         raise InvalidInput(f'config must be a mapping with a "configurable" part: {config!r:.120}')
-    return found
+    return cast("Mapping[str, Any]", found)
 
 
 def thread_of(conf: Mapping[str, Any]) -> str:

@@ -19,6 +19,7 @@ from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.errors import SaverClosed, ValueNotRestorable
 from langgraph_ledger.flow import Flow
+from langgraph_ledger.images import Images
 from langgraph_ledger.memory import Place
 from langgraph_ledger.operations.schema import check_schema, create_schema, missing_schema
 from langgraph_ledger.operations.secrets import add_secret, read_secrets
@@ -97,7 +98,8 @@ class Ledger:
         self._ready = False
         self._closed = False
         self._lock = threading.Lock()
-        self._secrets: list[tuple[CipherProtocol, bytes]] = []
+        self._images = Images()
+        self._secrets: list[tuple[CipherProtocol, bytes, Images]] = []
         self._known: OrderedDict[tuple[str, str, str], Known] = OrderedDict()
         self._weight = 0
         self._owner: tuple[int, str] | None = None
@@ -119,13 +121,13 @@ class Ledger:
         """How this ledger's bytes are sealed with a serializer; makes sure that the tables are there."""
         yield from self.ready()
         if not isinstance(serde, EncryptedSerializer):
-            return PlainVault(serde)
-        for cipher, secret in self._secrets:
+            return PlainVault(serde, self._images)
+        for cipher, secret, images in self._secrets:
             if cipher is serde.cipher:
-                return CipherVault(serde.serde, cipher, secret)
+                return CipherVault(serde.serde, cipher, secret, images)
         secret = yield from self._secret(serde.cipher)
-        self._secrets.append((serde.cipher, secret))
-        return CipherVault(serde.serde, serde.cipher, secret)
+        self._secrets.append((serde.cipher, secret, Images()))
+        return CipherVault(serde.serde, serde.cipher, secret, self._secrets[-1][2])
 
     def _secret(self, cipher: CipherProtocol) -> Flow[bytes]:
         """The secret that keys chunk ids, stored encrypted: the one that this cipher can read, or a new one."""

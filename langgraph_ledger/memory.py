@@ -12,6 +12,7 @@ serialiser knows). Nothing here knows SQL.
 from __future__ import annotations
 
 import itertools
+import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,11 +22,11 @@ from typing import Any
 import ormsgpack
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_ledger.codecs import Compression, compress, expand
 from langgraph_ledger.errors import ValueNotRestorable, ValueNotStorable
+from langgraph_ledger.images import WHOLE, Image, Key, Serialised, Unpacked, header, is_list, is_plain, key_of
 from langgraph_ledger.vault import DIGEST_BYTES, INDEX, PART, Vault
 
 INLINE_BYTES = 320
@@ -250,11 +251,6 @@ class _Whole(Exception):
     """A value that cannot be serialised in parts."""
 
 
-def _by_element(serde: SerializerProtocol) -> bool:
-    """Whether the bytes of a container are a header and the bytes of its elements, as msgpack's are."""
-    return isinstance(serde, JsonPlusSerializer) and type(serde).dumps_typed is JsonPlusSerializer.dumps_typed
-
-
 class Chunker:
     """Turns values into places, and collects the rows that have to be there and are not `known` to be."""
 
@@ -274,15 +270,19 @@ class Chunker:
         if type(value) is _DeltaSnapshot:
             inner = self.place(value.value, where)
             return Place(inner.encoding, inner.here, inner.pieces, True)
-        if type(value) in (list, dict) and value and _by_element(self.serde):
+        if type(value) in (list, dict) and value and is_plain(self.serde):
             size = self.size
             try:
-                return self._rope("msgpack", list(self._pieces(value)))
+                return self._rope("msgpack", self._pieces(value))
             except _Whole:
                 self.size = size
             except Exception as error:
                 dump(self.serde, value, where)  # says where the serde refuses; if it does not, the fault is ours
                 raise error
+        if (key := key_of(value, WHOLE)) is not None and key[1] is WHOLE and is_plain(self.serde):
+            ref = self._recognised(key, lambda: dump(self.serde, value, where)[1])
+            if isinstance(ref, Ref):
+                return Place("bytes" if type(value) is bytes else "msgpack", None, (ref,))
         encoding, data = dump(self.serde, value, where)
         self.size += len(data)
         if len(data) <= INLINE_BYTES:
@@ -337,43 +337,47 @@ class Chunker:
             packed = self.vault.seal(packed, memory_label(self.session_id, memory_id))
         return MemoryRow(memory_id, encoding, len(content) + len(children), packed, children or None)
 
-    def _pieces(self, value: Any) -> Iterable[bytes | Ref]:
+    def _pieces(self, value: Any) -> list[bytes | Ref]:
         """A container's bytes in pieces. Elements must be serialised as they would be inside of it."""
-        yield self._counted(_header(value))
+        pieces: list[bytes | Ref] = [self._counted(header(len(value), is_list=type(value) is list))]
         group = bytearray()
         for data, element in self._elements(value):
-            nested = len(data) >= NEST_BYTES and type(element) in (list, dict)
+            if isinstance(data, Ref):
+                group = self._end(group, pieces)
+                pieces.append(data)
+                continue
             if len(data) >= ALONE_BYTES:
-                yield from self._group(group)
-                group = bytearray()
-                if nested:
-                    yield from self._nested(value, data, element)
+                group = self._end(group, pieces)
+                if len(data) >= NEST_BYTES and type(element) in (list, dict):
+                    pieces += self._nested(value, data, element)
                 else:
-                    yield self._chunk(self._counted(data))
+                    pieces.append(self._chunk(self._counted(data)))
                 continue
             group += data
             if zlib.crc32(data) % GROUP_BYTES < len(data) or len(group) >= 4 * GROUP_BYTES:
-                yield from self._group(group)
-                group = bytearray()
-        yield from self._group(group)
+                group = self._end(group, pieces)
+        self._end(group, pieces)
+        return pieces
 
-    def _nested(self, outer: Any, data: bytes, element: Any) -> Iterable[bytes | Ref]:
-        if type(outer) is dict:  # the key comes first
-            yield self._counted(data[: len(data) - len(self._dumped(element))])
-        yield from self._pieces(element)
+    def _nested(self, outer: Any, data: bytes, element: Any) -> list[bytes | Ref]:
+        if type(outer) is list:
+            return self._pieces(element)
+        key = self._counted(data[: len(data) - len(self._dumped(element))])  # of a dict, the key comes first
+        return [key, *self._pieces(element)]
 
     def _counted(self, data: bytes) -> bytes:
         self.size += len(data)
         return data
 
-    def _group(self, group: bytearray) -> Iterable[bytes | Ref]:
+    def _end(self, group: bytearray, pieces: list[bytes | Ref]) -> bytearray:
+        """Adds a group of small elements to the pieces; returns the next one, empty."""
+        if not group:
+            return group
         self.size += len(group)
-        if len(group) > LITERAL_BYTES:
-            yield self._chunk(bytes(group))
-        elif group:
-            yield bytes(group)
+        pieces.append(self._chunk(bytes(group)) if len(group) > LITERAL_BYTES else bytes(group))
+        return bytearray()
 
-    def _elements(self, value: Any) -> Iterable[tuple[bytes, Any]]:
+    def _elements(self, value: Any) -> Iterable[tuple[bytes | Ref, Any]]:
         """The bytes of each element (of a dict: key and value) with the element (the value)."""
         if type(value) is dict:
             for key, part in value.items():
@@ -381,30 +385,57 @@ class Chunker:
         elif len(value) > SLICE // 8 and _SCALARS.issuperset(map(type, value)):
             for start in range(0, len(value), SLICE):
                 part = value[start : start + SLICE]
-                data = self._dumped(part)[len(_header(part)) :]
+                data = self._dumped(part)[len(header(len(part))) :]
                 if len(data) <= SLICE_BYTES:
                     yield data, None
                 else:
                     yield from ((self._dumped([element])[1:], None) for element in part)
         else:
             for element in value:
-                yield self._dumped([element])[1:], element
+                yield self._element(element), element
+
+    def _element(self, element: Any) -> bytes | Ref:
+        """The bytes of an element, or, of a large one that will be met again, its chunk."""
+        key = key_of(element)
+        if key is None:
+            return self._dumped([element])[1:]
+        return self._recognised(key, lambda: self._dumped([element])[1:])
+
+    def _recognised(self, key: Key, serialise: Callable[[], bytes]) -> bytes | Ref:
+        """What a value becomes that has a key. One that was met before is not serialised."""
+        images = self.vault.images
+        found = images.serialised(key)
+        if found is None:
+            data = serialise()
+            found = Serialised(None, len(data), data)
+            if len(data) >= ALONE_BYTES:
+                memory_id = self._row(PART, data)
+                found = Serialised(memory_id, len(data), row=self.rows.get(memory_id) if self.vault.is_open else None)
+            images.add_serialised(key, found)
+        elif found.memory_id is not None:
+            self._include(found, serialise)
+        if found.memory_id is None:
+            return found.data
+        self.size += found.size
+        return Ref(found.memory_id)
+
+    def _include(self, found: Serialised, serialise: Callable[[], bytes]) -> None:
+        """Sees to it that a chunk is among the rows if it is not stored."""
+        memory_id = found.memory_id
+        assert memory_id is not None
+        self.used.add(memory_id)
+        if memory_id in self.known or memory_id in self.rows:
+            return
+        if found.row is not None:
+            self.rows[memory_id] = found.row
+        else:
+            self._row(PART, serialise())
 
     def _dumped(self, value: Any) -> bytes:
         encoding, data = self.serde.dumps_typed(value)
         if encoding != "msgpack":
             raise _Whole
         return data
-
-
-def _header(value: Any) -> bytes:
-    """What msgpack writes before the elements of a list or dict."""
-    size, is_list = len(value), type(value) is list
-    if size < 16:
-        return bytes(((0x90 if is_list else 0x80) | size,))
-    if size < 65_536:
-        return (b"\xdc" if is_list else b"\xde") + size.to_bytes(2, "big")
-    return (b"\xdd" if is_list else b"\xdf") + size.to_bytes(4, "big")
 
 
 def encode_writes(
@@ -444,43 +475,48 @@ Fetched = Mapping[bytes, tuple[str, bytes, bytes | None]]
 """Rows of `agent_memory` by id: encoding, content, children."""
 
 
-def restore(serde: SerializerProtocol, place: Place, data: bytes, where: Where) -> Any:
-    """The value of a place's bytes."""
-    found = load(serde, place.encoding, data, where)
-    return _DeltaSnapshot(found) if place.delta else found
-
-
 class Shelf:
     """Rows that were fetched together, each checked against its id and unpacked once."""
 
     def __init__(self, vault: Vault, session_id: str, rows: Fetched) -> None:
         self.vault, self.session_id, self.rows = vault, session_id, rows
         self._plain: dict[bytes, bytes] = {}
+        self._unpacked: dict[bytes, Unpacked] = {}
+        self._has_images = is_plain(vault.serde)
 
-    def data(self, place: Place, where: Where) -> bytes:
-        """The serialised bytes at a place."""
-        if place.here is not None:
-            return place.here
-        parts: list[bytes] = []
-        self._join(place.pieces, parts, where)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+    def read(self, place: Place, where: Where) -> tuple[Any, set[bytes], int]:
+        """The value at a place, the ids of all that it is made of, and its size when serialised."""
+        found = Reading(self, where)
+        data = found.data(place)
+        value = load(self.vault.serde, place.encoding, data, where)
+        if found.stubs and (nested := found.fill(value)):
+            for memory_id in nested:
+                self.vault.images.pass_over(self.session_id, memory_id)
+            found = Reading(self, where, images=False)
+            value = load(self.vault.serde, place.encoding, found.data(place), where)
+        return (_DeltaSnapshot(value) if place.delta else value), found.used, found.size
 
     def value(self, place: Place, where: Where) -> Any:
         """The value at a place."""
-        return restore(self.vault.serde, place, self.data(place, where), where)
+        return self.read(place, where)[0]
 
-    def _join(self, pieces: Pieces, parts: list[bytes], where: Where) -> None:
-        plain = self._plain
-        for piece in pieces:
-            if isinstance(piece, bytes):
-                parts.append(piece)
-            elif piece.is_index:
-                shape = ormsgpack.unpackb(self._checked(piece.memory_id, where))
-                self._join(unpack_shape(shape, self.rows[piece.memory_id][2] or b""), parts, where)
-            else:
-                parts.append(plain.get(piece.memory_id) or self._checked(piece.memory_id, where))
+    def images(self, memory_id: bytes, where: Where) -> Unpacked | None:
+        """The elements of a chunk that is met not for the first time, if it has any; checked, as all is."""
+        found = self._unpacked.get(memory_id)
+        if found is not None or not self._has_images:
+            return found
+        images, row = self.vault.images, self.rows.get(memory_id)
+        found = images.unpacked(self.session_id, memory_id)
+        if found is None or row is None or not found.is_of(row):
+            if not images.seen(self.session_id, memory_id):
+                return None
+            plain = self.plain(memory_id, where)
+            found = images.unpack(self.vault.serde, self.session_id, memory_id, self.rows[memory_id], plain)
+        self._unpacked[memory_id] = found
+        return found
 
-    def _checked(self, memory_id: bytes, where: Where) -> bytes:
+    def plain(self, memory_id: bytes, where: Where) -> bytes:
+        """The bytes of a chunk, or the shape of an index, checked."""
         found = self._plain.get(memory_id)
         if found is not None:
             return found
@@ -511,3 +547,61 @@ class Shelf:
                 if row is not None and row[2]:
                     waiting.extend(split_ids(row[2]))
         return frozenset(found)
+
+
+class Reading:
+    """One value being put together. Elements that have images are made from them: a stub stands in their place among
+    the bytes, and the element takes its place in the value."""
+
+    def __init__(self, shelf: Shelf, where: Where, *, images: bool = True) -> None:
+        self.shelf, self.where, self.images = shelf, where, images
+        self.used: set[bytes] = set()
+        self.size = 0
+        self.stubs: list[tuple[bytes, Image]] = []
+
+    def data(self, place: Place) -> bytes:
+        """The serialised bytes at a place, with stubs."""
+        if place.here is not None:
+            self.size = len(place.here)
+            return place.here
+        first = place.pieces[0]
+        self.images = self.images and place.encoding == "msgpack" and isinstance(first, bytes) and is_list(first)
+        parts: list[bytes] = []
+        self._join(place.pieces, parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _join(self, pieces: Pieces, parts: list[bytes]) -> None:
+        shelf = self.shelf
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                self.size += len(piece)
+                parts.append(piece)
+                continue
+            memory_id = piece.memory_id
+            self.used.add(memory_id)
+            if piece.is_index:
+                shape = ormsgpack.unpackb(shelf.plain(memory_id, self.where))
+                self._join(unpack_shape(shape, shelf.rows[memory_id][2] or b""), parts)
+            elif self.images and (found := shelf.images(memory_id, self.where)) and found.elements:
+                self.size += found.size
+                for image in found.elements:
+                    parts.append(_STUB + len(self.stubs).to_bytes(4, "big"))
+                    self.stubs.append((memory_id, image))
+            else:
+                plain = shelf.plain(memory_id, self.where)
+                self.size += len(plain)
+                parts.append(plain)
+
+    def fill(self, value: list[Any]) -> set[bytes]:
+        """Puts the elements where their stubs are; returns the chunks whose stubs stand elsewhere, deeper inside."""
+        nested = dict(enumerate(self.stubs))
+        for position, element in enumerate(value):
+            if type(element) is bytes and len(element) == _STUB_BYTES and element.startswith(_STUB[2:]):
+                _, image = nested.pop(int.from_bytes(element[-4:], "big"))
+                value[position] = image.made()
+        return {memory_id for memory_id, _ in nested.values()}
+
+
+_STUB_BYTES = 20
+_STUB = bytes((0xC4, _STUB_BYTES)) + os.urandom(_STUB_BYTES - 4)
+"""What msgpack writes before so many bytes, and bytes that nobody else can know."""

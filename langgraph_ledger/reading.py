@@ -17,9 +17,9 @@ from langgraph_ledger import ids
 from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
-from langgraph_ledger.ledger import Known, Ledger, Placed, process_start
+from langgraph_ledger.ledger import NOTHING_KNOWN, Known, Ledger, Placed, process_start
 from langgraph_ledger.lifecycle import exists, run_begins
-from langgraph_ledger.memory import Shelf, WriteRow, body_label, load, restore, unpack_body, unpack_write
+from langgraph_ledger.memory import Fetched, Place, Shelf, WriteRow, body_label, load, unpack_body, unpack_write
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
 from langgraph_ledger.records import MAX_TEXT, as_time, text_for_json, to_json
@@ -28,7 +28,9 @@ from langgraph_ledger.runs import Marked, Run, announce
 from langgraph_ledger.vault import Vault
 
 PAGE = 50
-"""Checkpoints fetched at a time by `list` and by walks along the parent chain."""
+"""Checkpoints fetched at a time by `list`, and at first by walks along the parent chain."""
+LARGEST_PAGE = 1600
+"""Checkpoints fetched at a time by long walks."""
 
 UNMATCHED = -2
 """A `read_version` that no thread ever has."""
@@ -129,9 +131,8 @@ def decode(
     channels: dict[str, Placed] = {}
     for channel, place in body.places.items():
         there = partial(where, f", channel {channel!r}")
-        data = shelf.data(place, there)
-        values[channel] = restore(vault.serde, place, data, there)
-        channels[channel] = Placed(versions.get(channel), place, shelf.reachable(place.ids), len(data))
+        values[channel], used, size = shelf.read(place, there)
+        channels[channel] = Placed(versions.get(channel), place, frozenset(used), size)
     written = set().union(*(shelf.reachable(row.memory_ids) for row in stored.writes if row.memory_ids))
     ledger.remember(stored.session_id, stored.agent_id, stored.checkpoint_id, Known(channels, written))
     checkpoint = {**checkpoint, "channel_values": values}
@@ -214,45 +215,75 @@ def delta_history(
     """Each channel's writes along the parent chain, oldest first, and the value that the chain starts from."""
     conf = ids.configurable(config)
     session_id, agent_id, checkpoint_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
-    walk = _DeltaWalk((yield from ledger.vault(serde)), session_id, agent_id, channels)
-    target = str(checkpoint_id) if checkpoint_id else None
-    _, stored = yield read_checkpoint(session_id, agent_id, target, values=False)
-    following = stored.parent_id if stored is not None else None
+    walk = _DeltaWalk(ledger, (yield from ledger.vault(serde)), session_id, agent_id, channels)
+    if checkpoint_id is None:
+        _, stored = yield read_checkpoint(session_id, agent_id, None, values=False)
+        checkpoint_id = stored.checkpoint_id if stored is not None else None
+    following, size = checkpoint_id, PAGE
     while following and walk.remaining:
-        chain = yield ancestors_page(session_id, agent_id, following, sorted(walk.remaining), PAGE)
-        for ancestor in chain:
-            walk.visit(ancestor)
-        following = chain[-1].parent_id if chain else None
+        page, memory = yield ancestors_page(
+            session_id, agent_id, str(following), sorted(walk.remaining), size, walk.choose
+        )
+        walk.add(page, memory)
+        following, size = page[-1].parent_id if page else None, min(size * 2, LARGEST_PAGE)
     return walk.result()
 
 
-class _DeltaWalk:
-    """Collects writes and seeds while going up the parent chain; each channel stops at its own seed."""
+_Step = tuple[Ancestor, str, WriteRow | None, Place | None]
+"""A write to a channel, or the seed that the channel's writes begin from."""
 
-    def __init__(self, vault: Vault, session_id: str, agent_id: str, channels: Sequence[str]) -> None:
-        self.vault, self.session_id, self.agent_id = vault, session_id, agent_id
-        self.where = f"thread {session_id!r}, namespace {agent_id!r}"
+
+class _DeltaWalk:
+    """Collects writes and seeds while going up the parent chain; each channel stops at its own seed.
+
+    The chain begins with the checkpoint that is asked about: its own writes are still to come.
+    """
+
+    def __init__(self, ledger: Ledger, vault: Vault, session_id: str, agent_id: str, channels: Sequence[str]) -> None:
+        self.ledger, self.vault, self.session_id, self.agent_id = ledger, vault, session_id, agent_id
         self.writes: dict[str, list[PendingWrite]] = {channel: [] for channel in channels}
         self.seeds: dict[str, Any] = {}
         self.remaining = set(channels)
+        self._target: str | None = None
+        self._steps: list[_Step] = []
 
-    def visit(self, ancestor: Ancestor) -> None:
-        if not self.remaining:
-            return
+    def choose(self, page: Sequence[Ancestor]) -> bytes:
+        """The ids of the memory that a page needs. Changes nothing that asking again would change differently."""
+        remaining = set(self.remaining)
+        self._steps = []
+        for ancestor in page if self._target is not None else page[1:]:
+            if not remaining:
+                break
+            self._steps += [(ancestor, r.channel, r, None) for r in reversed(ancestor.writes) if r.channel in remaining]
+            seeds = self._seeds(ancestor, remaining)
+            self._steps += [(ancestor, channel, None, place) for channel, place in seeds.items()]
+            remaining -= seeds.keys()
+        needed = {row.memory_ids or b"" for _, _, row, _ in self._steps if row is not None}
+        return b"".join(needed | {place.ids for _, _, _, place in self._steps if place is not None})
 
-        def where(detail: str = "") -> str:
-            return f"{self.where}, checkpoint {ancestor.checkpoint_id!r}{detail}"
+    def add(self, page: Sequence[Ancestor], memory: Fetched) -> None:
+        """Takes what was chosen of a page."""
+        shelf = Shelf(self.vault, self.session_id, memory)
+        for ancestor, channel, row, place in self._steps:
+            where = partial(self._where, ancestor)
+            if row is not None:
+                self.writes[channel].append(_write(shelf, row, (self.agent_id, ancestor.checkpoint_id), where))
+            elif place is not None:
+                self.seeds[channel] = shelf.value(place, partial(where, f", channel {channel!r}"))
+                self.remaining.discard(channel)
+        if page and self._target is None:
+            self._target = page[0].checkpoint_id
 
-        shelf = Shelf(self.vault, self.session_id, ancestor.memory)
-        place = (self.agent_id, ancestor.checkpoint_id)
-        for row in reversed(ancestor.writes):
-            if row.channel in self.remaining:
-                self.writes[row.channel].append(_write(shelf, row, place, where))
-        places = unpack_body(self.vault, ancestor.body, body_label(*place), where).places
-        for channel in self.remaining & places.keys():
-            there = partial(where, f", channel {channel!r}")
-            self.seeds[channel] = shelf.value(places[channel], there)
-            self.remaining.discard(channel)
+    def _seeds(self, ancestor: Ancestor, remaining: set[str]) -> dict[str, Place]:
+        known = self.ledger.known(self.session_id, self.agent_id, ancestor.checkpoint_id)
+        if known is not NOTHING_KNOWN and remaining.isdisjoint(known.channels):
+            return {}  # what a checkpoint holds never changes
+        label = body_label(self.agent_id, ancestor.checkpoint_id)
+        places = unpack_body(self.vault, ancestor.body, label, partial(self._where, ancestor)).places
+        return {channel: places[channel] for channel in remaining & places.keys()}
+
+    def _where(self, ancestor: Ancestor, detail: str = "") -> str:
+        return f"thread {self.session_id!r}, namespace {self.agent_id!r}, checkpoint {ancestor.checkpoint_id!r}{detail}"
 
     def result(self) -> dict[str, DeltaChannelHistory]:
         found: dict[str, DeltaChannelHistory] = {}

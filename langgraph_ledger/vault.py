@@ -13,6 +13,8 @@ from typing import Protocol
 
 from langgraph.checkpoint.serde.base import CipherProtocol, SerializerProtocol
 
+from langgraph_ledger.images import Images
+
 SEAL_BYTES = 8
 DIGEST_BYTES = 16
 PART, INDEX = "part", "index"
@@ -27,6 +29,8 @@ class Vault(Protocol):
     serde: SerializerProtocol
     is_open: bool
     """Whether values may be shown in SQL, and digests may be guessed."""
+    images: Images
+    """What this process remembers under these ids."""
 
     def digest(self, kind: str, content: bytes, children: bytes) -> bytes: ...
 
@@ -40,8 +44,11 @@ def _named(kind: str, found: bytes) -> bytes:
 
     So SQL can follow the references of a rope without looking at the chunks of bytes.
     """
-    first = found[0] | 0x80 if kind == PART else found[0] & 0x7F
-    return bytes((first,)) + found[1:DIGEST_BYTES]
+    return (_AS_PART if kind == PART else _AS_INDEX)[found[0]] + found[1:DIGEST_BYTES]
+
+
+_AS_PART = [bytes((first | 0x80,)) for first in range(256)]
+_AS_INDEX = [bytes((first & 0x7F,)) for first in range(256)]
 
 
 class PlainVault:
@@ -49,16 +56,13 @@ class PlainVault:
 
     is_open = True
 
-    def __init__(self, serde: SerializerProtocol) -> None:
-        self.serde = serde
+    def __init__(self, serde: SerializerProtocol, images: Images | None = None) -> None:
+        self.serde, self.images = serde, images or Images()
 
     def digest(self, kind: str, content: bytes, children: bytes) -> bytes:
         """The id of a chunk: 127 bits of SHA-256 over what it refers to and what it holds."""
-        hasher = hashlib.sha256(b"%b%d:" % (kind.encode(), len(children)))
-        if children:
-            hasher.update(children)
-        hasher.update(content)
-        return _named(kind, hasher.digest())
+        named = b"%b%d:%b" % (kind.encode(), len(children), children)
+        return _named(kind, hashlib.sha256(named + content).digest())
 
     def seal(self, data: bytes, label: str) -> bytes:
         """The bytes behind a digest of them and of their place."""
@@ -79,8 +83,11 @@ class CipherVault:
 
     is_open = False
 
-    def __init__(self, serde: SerializerProtocol, cipher: CipherProtocol, secret: bytes) -> None:
+    def __init__(
+        self, serde: SerializerProtocol, cipher: CipherProtocol, secret: bytes, images: Images | None = None
+    ) -> None:
         self.serde, self._cipher, self._secret = serde, cipher, secret
+        self.images = images or Images()
 
     def digest(self, kind: str, content: bytes, children: bytes) -> bytes:
         """The id of a chunk: 127 bits of HMAC-SHA-256."""

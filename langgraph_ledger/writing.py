@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -209,7 +208,7 @@ def _store(
 ) -> Flow[None]:
     own = [row for entry in company if entry.place == (new.agent_id, new.checkpoint_id) for row in entry.rows]
     memory = {row.memory_id: row for rows in (*(entry.memory for entry in company), new.memory) for row in rows}
-    new = replace(new, writes=_placed(company), memory=list(memory.values()), status=encoder.status(own))
+    new.writes, new.memory, new.status = _placed(company), list(memory.values()), encoder.status(own)
     if not is_news(run, new.status):
         new.status = new.metadata = None
     yield from refuse_if_busy(ledger, run, "put", new.agent_id, new.checkpoint_id)

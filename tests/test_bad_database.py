@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from langchain_core.messages import HumanMessage
 
 from langgraph_ledger import LedgerSaver, errors
 from tests.direct import at, checkpoint, contents, query, save
@@ -219,6 +220,15 @@ def test_damaged_memory(four: Flavoured, backend: Backend, thread: str) -> None:
     save(four, at(thread, ns="sub"), "c1", VALUES)
     for message in damaged(four, backend, thread, "agent_memory", "content", 40):
         assert all(word in message for word in (thread, "'sub'", "'c1'", "channel 'big'", "damaged")), message
+
+
+def test_memory_that_is_damaged_after_it_was_read(four: Flavoured, backend: Backend, thread: str) -> None:
+    """What this process remembers of a chunk never stands in for what is stored."""
+    save(four, at(thread, ns="sub"), "c1", {"messages": [HumanMessage("long " * 400, id="m")]})
+    for _ in range(4):
+        four.get_tuple(at(thread, ns="sub"))
+    for message in damaged(four, backend, thread, "agent_memory", "content", 40):
+        assert all(word in message for word in (thread, "'sub'", "'c1'", "channel 'messages'", "damaged")), message
 
 
 def test_missing_memory(four: Flavoured, backend: Backend, thread: str) -> None:

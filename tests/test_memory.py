@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph_ledger.memory import Chunker, Place, Shelf, unpack_place
+from langgraph_ledger.memory import Chunker, Place, Reading, Shelf, unpack_place
 from langgraph_ledger.vault import PlainVault
 
 SERDE = JsonPlusSerializer()
@@ -33,7 +33,9 @@ def shelf(chunker: Chunker) -> Shelf:
 
 def joined(chunker: Chunker, place: Place) -> bytes:
     """The bytes at a place, after the place itself went through storage."""
-    return shelf(chunker).data(unpack_place(ormsgpack.unpackb(ormsgpack.packb(place.packed()))), where)
+    return Reading(shelf(chunker), where, images=False).data(
+        unpack_place(ormsgpack.unpackb(ormsgpack.packb(place.packed())))
+    )
 
 
 def text(seed: int, size: int) -> str:

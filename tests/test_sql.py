@@ -120,10 +120,15 @@ HOT = [
     "insert_checkpoint", "insert_write",
     "replace_write", "touch_session", "read_head", "read_checkpoint", "read_writes", "read_memory", "read_page_writes",
     "read_page_memory", "find_sequence", "list_namespace", "list_namespace_before_root", "list_session", "list_one",
-    "read_ancestors", "read_channel_writes", "read_log", "read_rejected", "find_checkpoint", "delete_checkpoint",
-    "delete_checkpoint_writes", "read_lineage", "insert_call", "insert_call_memory", "insert_call_end", "share_root",
+    "read_ancestors", "read_channel_writes", "read_memory_of", "read_log", "read_rejected", "find_checkpoint",
+    "delete_checkpoint", "delete_checkpoint_writes", "read_lineage",
+    "insert_call", "insert_call_memory", "insert_call_end", "share_root",
     "announce_owner", "begin_session", "end_session", "delete_settled_calls",
 ]  # fmt: skip
+
+
+IN_ORDER = {"list_namespace", "list_namespace_before_root", "list_session", "read_ancestors", "read_log"}
+"""Queries that are about many checkpoints of a thread. All others find theirs by its id."""
 
 
 def test_hot_queries_use_an_index(plans: Plans) -> None:
@@ -134,6 +139,9 @@ def test_hot_queries_use_an_index(plans: Plans) -> None:
         plan = plans.explain(name)
         if plans.kind == "postgres":
             assert not re.search(rf"Seq Scan on ({tables})", plan), f"{name}\n{plan}"
+            assert name in IN_ORDER or "checkpoint_log_pkey" not in plan, f"{name} reads a history\n{plan}"
+            by_id = r"checkpoint_log_checkpoint on checkpoint_log.*\n +Index Cond: (?!.*checkpoint_id = )"
+            assert not re.search(by_id, plan), f"{name} looks for an id among all of a thread\n{plan}"
         else:
             scans = re.findall(rf"^SCAN (?:{tables}|{aliases})\b(?!.*(?:INDEX|VIRTUAL|PRIMARY))", plan, re.MULTILINE)
             constant = {s for s in scans if s.split()[1] in ("n", "r")}  # common tables of the query itself

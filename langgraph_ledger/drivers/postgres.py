@@ -2,8 +2,8 @@
 
 One pooled connection carries one operation. A single-batch operation goes out as one pipeline, its begin and
 commit included. An operation whose connection broke runs again on a fresh one: every operation is idempotent, and
-looks for its own earlier commit (see `operations/checkpoints.py`). No prepared statements and no session state, so
-that a transaction-mode pgbouncer may stand in between.
+looks for its own earlier commit (see `operations/checkpoints.py`). No session state, and statements are prepared only
+where the server itself is at the other end, so that a transaction-mode pgbouncer may stand in between.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ CONNECTION_DEFAULTS = {
     "tcp_user_timeout": 60_000,
     "application_name": "langgraph_ledger",
 }
+PREPARE_AFTER = 3
+"""How often a connection runs a statement before the server is asked to keep its plan."""
 _BEGINS = frozenset(s.name for s in BEGIN.values())
 _WITHIN = {  # for connections without autocommit, where psycopg itself has sent BEGIN
     "begin_read": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -100,6 +102,7 @@ class PostgresDriver:
             "kwargs": {**CONNECTION_DEFAULTS, **(connection_kwargs or {})},
             "open": False,
         }
+        self._may_prepare = "prepare_threshold" not in (connection_kwargs or {})
         self._closed = False
         self._reset()
 
@@ -207,7 +210,12 @@ class PostgresDriver:
                 # once without the pool, which would hide the reason of a failure behind its timeout
                 psycopg.connect(self._url or "", **self._pool_options["kwargs"]).close()
                 pool = ConnectionPool(
-                    self._url or "", check=_check_alive, name="langgraph_ledger", **self._pool_options
+                    self._url or "",
+                    check=_check_alive,
+                    connection_class=_Own,
+                    configure=_configure if self._may_prepare else None,
+                    name="langgraph_ledger",
+                    **self._pool_options,
                 )
                 pool.open(wait=False)
                 # at exit the pool's threads are stopped, or the interpreter would wait for them
@@ -231,12 +239,13 @@ class PostgresDriver:
     def _send(self, connection: psycopg.Connection[Any], group: Sequence[Statement]) -> list[Rows]:
         if self.trace is None and len(group) > 1 and psycopg.Pipeline.is_supported():
             cursors = []
+            sent = _unwrapped(connection, group)
             with connection.pipeline():
-                for statement in group:
+                for statement in sent:
                     cursor = psycopg.Cursor(connection, row_factory=tuple_row)
                     self._execute(cursor, statement, connection.autocommit)
                     cursors.append(cursor)
-            return [_rows(c, s) for c, s in zip(cursors, group, strict=True)]
+            return _wrapped([_rows(c, s) for c, s in zip(cursors, sent, strict=True)], len(group))
         answers = []
         for statement in group:
             pause(self.trace, "before", statement.name)
@@ -258,10 +267,13 @@ class PostgresDriver:
         return cursor.execute(text, statement.params, binary=True)
 
     def _columns(self, statement: Statement) -> dict[str, Any]:
-        """Many rows as one set of parameters: lists where the query takes arrays, else what the first row has."""
+        """Many rows as one set of parameters: lists where the query takes arrays, else what the first row has.
+
+        An array that holds nothing but NULL would have no type: the queries take empty bytes for it.
+        """
         rows = statement.many or ()
         arrays = self._dialect.arrays[statement.name]
-        return {name: [row[name] for row in rows] if name in arrays else rows[0][name] for name in rows[0]}
+        return {name: [_present(row[name]) for row in rows] if name in arrays else rows[0][name] for name in rows[0]}
 
     # --- async: the same steps, awaited
 
@@ -304,7 +316,12 @@ class PostgresDriver:
                 first = await psycopg.AsyncConnection.connect(self._url or "", **self._pool_options["kwargs"])
                 await first.close()
                 pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
-                    self._url or "", check=_acheck_alive, name="langgraph_ledger", **self._pool_options
+                    self._url or "",
+                    check=_acheck_alive,
+                    connection_class=_AsyncOwn,
+                    configure=_aconfigure if self._may_prepare else None,
+                    name="langgraph_ledger",
+                    **self._pool_options,
                 )
                 await pool.open(wait=False)
                 # asyncio.run() finalises async generators before it closes the loop: a program that never calls
@@ -330,12 +347,13 @@ class PostgresDriver:
     async def _asend(self, connection: psycopg.AsyncConnection[Any], group: Sequence[Statement]) -> list[Rows]:
         if self.trace is None and len(group) > 1 and psycopg.Pipeline.is_supported():
             cursors = []
+            sent = _unwrapped(connection, group)
             async with connection.pipeline():
-                for statement in group:
+                for statement in sent:
                     cursor = psycopg.AsyncCursor(connection, row_factory=tuple_row)
                     await self._execute(cursor, statement, connection.autocommit)
                     cursors.append(cursor)
-            return [await _arows(c, s) for c, s in zip(cursors, group, strict=True)]
+            return _wrapped([await _arows(c, s) for c, s in zip(cursors, sent, strict=True)], len(group))
         answers = []
         for statement in group:
             await _apause(self.trace, "before", statement.name)
@@ -377,6 +395,10 @@ async def _close_with_loop(pool: AsyncConnectionPool[Any]) -> AsyncIterator[None
         yield
     finally:
         await pool.close()
+
+
+def _present(value: Any) -> Any:
+    return b"" if value is None else value
 
 
 def _rows(cursor: psycopg.Cursor[Any], statement: Statement) -> Rows:
@@ -437,6 +459,45 @@ def _check_alive(connection: psycopg.Connection[Any]) -> None:
 async def _acheck_alive(connection: psycopg.AsyncConnection[Any]) -> None:
     if _looks_dead(connection):
         await AsyncConnectionPool.check_connection(connection)
+
+
+class _Own(psycopg.Connection[Any]):
+    is_direct = False
+    """Whether the server itself is at the other end, with Postgres's own default isolation."""
+
+
+class _AsyncOwn(psycopg.AsyncConnection[Any]):
+    is_direct = False
+
+
+_WHO = "SELECT pg_backend_pid(), current_setting('transaction_isolation'), current_setting('transaction_read_only')"
+
+
+def _get_acquainted(connection: Any, row: Any) -> None:
+    """A pooler tells its clients another backend than the one that answers, and may answer with many."""
+    if row == (connection.info.backend_pid, "read committed", "off") and connection.autocommit:
+        connection.is_direct = True
+        connection.prepare_threshold = PREPARE_AFTER
+
+
+def _configure(connection: psycopg.Connection[Any]) -> None:
+    _get_acquainted(connection, connection.execute(_WHO).fetchone())
+    connection.commit()
+
+
+async def _aconfigure(connection: psycopg.AsyncConnection[Any]) -> None:
+    _get_acquainted(connection, await (await connection.execute(_WHO)).fetchone())
+    await connection.commit()
+
+
+def _unwrapped(connection: Any, group: Sequence[Statement]) -> Sequence[Statement]:
+    """The statements of a whole write without begin and commit: a pipeline is a transaction of its own."""
+    whole = group[0].name == "begin_write" and group[-1].name == "commit"
+    return group[1:-1] if whole and getattr(connection, "is_direct", False) else group
+
+
+def _wrapped(answers: list[Rows], expected: int) -> list[Rows]:
+    return answers if len(answers) == expected else [[], *answers, []]
 
 
 _KINDS: tuple[tuple[type[psycopg.Error], Callable[[str], LedgerError]], ...] = (

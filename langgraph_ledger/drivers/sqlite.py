@@ -400,28 +400,43 @@ def _check_given(connection: sqlite3.Connection) -> None:
 _SAVEPOINT = {"begin_write": "begin_part", "commit": "commit_part"}
 
 
-def run_on(
-    connection: sqlite3.Connection,
+def run_on(connection: sqlite3.Connection, operation: Operation[T], dialect: sql.Dialect, trace: Trace | None) -> T:
+    """Carries out one operation, in a transaction, on a connection that nobody else uses meanwhile."""
+    cursor = _cursor(connection)
+    try:
+        return _carry_out(cursor, operation, dialect, trace)
+    finally:
+        cursor.close()
+
+
+def _cursor(connection: sqlite3.Connection) -> sqlite3.Cursor:
+    cursor = connection.cursor()
+    cursor.row_factory = None  # the caller's connection may have one
+    return cursor
+
+
+def _carry_out(
+    cursor: sqlite3.Cursor,
     operation: Operation[T],
     dialect: sql.Dialect,
     trace: Trace | None,
     *,
     savepoint: bool = False,
 ) -> T:
-    """Carries out one operation on a connection that nobody else uses meanwhile: a transaction, or a savepoint."""
+    """Carries out one operation in a transaction, or within one as a savepoint."""
     groups = transact(operation)
     try:
         group = next(groups)
         while True:
             if savepoint:
                 group = tuple(replace(s, name=_SAVEPOINT.get(s.name, s.name)) for s in group)
-            group = groups.send([_execute(connection, statement, dialect, trace) for statement in group])
+            group = groups.send([_execute(cursor, statement, dialect, trace) for statement in group])
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]
     except BaseException as error:
-        if connection.in_transaction:
+        if cursor.connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
-                _execute(connection, Statement("rollback_part") if savepoint else ROLLBACK, dialect, trace)
+                _execute(cursor, Statement("rollback_part") if savepoint else ROLLBACK, dialect, trace)
         groups.close()
         if isinstance(error, sqlite3.Error):
             raise translate(error, operation.name) from error
@@ -440,31 +455,34 @@ def run_group(
         operation, ticket = group[0]
         _resolve(ticket, lambda: run_on(connection, operation, dialect, trace))
         return
+    cursor = _cursor(connection)
     try:
-        _execute(connection, BEGIN[Access.WRITE], dialect, trace)
-        outcomes = [_part(connection, operation, dialect, trace) for operation, _ in group]
-        _execute(connection, COMMIT, dialect, trace)
+        _execute(cursor, BEGIN[Access.WRITE], dialect, trace)
+        outcomes = [_part(cursor, operation, dialect, trace) for operation, _ in group]
+        _execute(cursor, COMMIT, dialect, trace)
     except BaseException as error:
         if connection.in_transaction:
             with contextlib.suppress(sqlite3.Error):
-                _execute(connection, ROLLBACK, dialect, trace)
+                _execute(cursor, ROLLBACK, dialect, trace)
         for operation, ticket in group:
             ticket.set_exception(translate(error, operation.name) if isinstance(error, sqlite3.Error) else error)
         if not isinstance(error, Exception):
             raise
         return
+    finally:
+        cursor.close()
     for (_, ticket), outcome in zip(group, outcomes, strict=True):
         _resolve(ticket, outcome)
 
 
 def _part(
-    connection: sqlite3.Connection, operation: Operation[Any], dialect: sql.Dialect, trace: Trace | None
+    cursor: sqlite3.Cursor, operation: Operation[Any], dialect: sql.Dialect, trace: Trace | None
 ) -> Callable[[], Any]:
     """Carries out one operation in a savepoint; what came of it is told when it is asked for."""
     try:
-        result = run_on(connection, operation, dialect, trace, savepoint=True)
+        result = _carry_out(cursor, operation, dialect, trace, savepoint=True)
     except Exception as error:
-        if not connection.in_transaction:  # an error like a full disk takes everybody's work with it
+        if not cursor.connection.in_transaction:  # an error like a full disk takes everybody's work with it
             raise
         return partial(_raise, error)
     return lambda: result
@@ -483,20 +501,17 @@ def _resolve(ticket: Future[Any], outcome: Callable[[], Any]) -> None:
             raise
 
 
-def _execute(connection: sqlite3.Connection, statement: Statement, dialect: sql.Dialect, trace: Trace | None) -> Rows:
-    pause(trace, "before", statement.name)
-    cursor = connection.cursor()
-    cursor.row_factory = None  # the caller's connection may have one
-    try:
-        text = dialect.texts[statement.name]
-        if statement.many is not None:
-            cursor.executemany(text, statement.many)
-            rows: Rows = []
-        else:
-            rows = cursor.execute(text, statement.params).fetchall()
-    finally:
-        cursor.close()
-    pause(trace, "after", statement.name)
+def _execute(cursor: sqlite3.Cursor, statement: Statement, dialect: sql.Dialect, trace: Trace | None) -> Rows:
+    if trace is not None:
+        pause(trace, "before", statement.name)
+    text = dialect.texts[statement.name]
+    rows: Rows = []
+    if statement.many is not None:
+        cursor.executemany(text, statement.many)
+    else:
+        rows = cursor.execute(text, statement.params).fetchall()
+    if trace is not None:
+        pause(trace, "after", statement.name)
     return rows
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from langgraph_ledger.memory import Fetched, WriteRow
@@ -111,13 +111,12 @@ def _assemble(rows: Rows, writes: Rows, memory: Rows) -> list[Stored]:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Ancestor:
-    """One step of a parent chain, nearest first, with the writes to the channels asked for."""
+    """One step of a parent chain, with the writes to the channels asked for."""
 
     checkpoint_id: str
     parent_id: str | None
     body: bytes
     writes: Sequence[WriteRow]
-    memory: Fetched
 
 
 def ancestors_page(
@@ -126,29 +125,41 @@ def ancestors_page(
     checkpoint_id: str,
     channels: Sequence[str],
     page: int,
-) -> Operation[list[Ancestor]]:
-    """Up to `page` checkpoints from `checkpoint_id` up its parent chain, as one snapshot."""
+    choose: Callable[[Sequence[Ancestor]], bytes],
+) -> Operation[tuple[Sequence[Ancestor], Fetched]]:
+    """What is on the way up from `checkpoint_id` among the `page` checkpoints stored before it, nearest first, and the
+    memory whose ids `choose` picks of them, as one snapshot."""
     place = {"session_id": session_id, "agent_id": agent_id}
 
-    def steps() -> Steps[list[Ancestor]]:
+    def steps() -> Steps[tuple[Sequence[Ancestor], Fetched]]:
         query = {**place, "checkpoint_id": checkpoint_id, "page": page}
-        _, chain = yield batch(Statement("plan_simply"), Statement("read_ancestors", query))
+        _, rows = yield batch(Statement("plan_simply"), Statement("read_ancestors", query))
+        chain = _chain(rows, checkpoint_id)
         if not chain:
-            return []
+            return [], {}
         ids = to_json([row[0] for row in chain])
-        keys = to_json([(session_id, agent_id, row[0]) for row in chain])
-        writes, memory = yield batch(
-            Statement("read_channel_writes", {**place, "checkpoint_ids": ids, "channels": to_json(list(channels))}),
-            Statement("read_page_memory", {"keys": keys}),
-            last=True,
+        (writes,) = yield batch(
+            Statement("read_channel_writes", {**place, "checkpoint_ids": ids, "channels": to_json(list(channels))})
         )
-        found = as_memory(memory)
         grouped: dict[str, Rows] = {}
         for row in writes:
             grouped.setdefault(row[0], []).append(row[1:])
-        return [Ancestor(cid, parent, body, as_writes(grouped.get(cid, [])), found) for cid, parent, body in chain]
+        found = [Ancestor(cid, parent, body, as_writes(grouped.get(cid, []))) for cid, parent, body in chain]
+        needed = {"session_id": session_id, "memory_ids": choose(found)}
+        (memory,) = yield batch(Statement("read_memory_of", needed), last=True)
+        return found, as_memory(memory)
 
     return Operation("get_delta_channel_history", Access.READ, steps)
+
+
+def _chain(rows: Rows, checkpoint_id: str | None) -> Rows:
+    """The rows that lead up from a checkpoint, of rows in the order of their making, latest first."""
+    chain = []
+    for row in rows:
+        if row[0] == checkpoint_id:
+            chain.append(row)
+            checkpoint_id = row[1]
+    return chain
 
 
 def lineage(session_id: str, agent_id: str) -> Operation[Sequence[str]]:

@@ -61,7 +61,7 @@ def load(name: DialectName, schema: str | None = None) -> Dialect:
     arrays = {k: frozenset(_ARRAY.findall(v)) for k, v in filled.items()}
     names = {"schema": qualifier, "create_schema": create, "schema_literal": qualifier.replace("'", "''")}
     if name == "postgres":  # the names come last: they may hold what looks like a parameter
-        filled = {k: _for_psycopg(v) for k, v in filled.items()}
+        filled = {k: _for_psycopg(v, arrays[k]) for k, v in filled.items()}
         names = {k: v.replace("%", "%%") for k, v in names.items()}
     texts = {k: _fill(v, names) for k, v in filled.items()}
     return Dialect(name, texts, parameters, arrays, tuple(migrations))
@@ -92,5 +92,11 @@ def _split(script: str) -> list[str]:
     return statements
 
 
-def _for_psycopg(text: str) -> str:
-    return _PARAMETER.sub(r"%(\1)s", text.replace("%", "%%"))
+def _for_psycopg(text: str, arrays: frozenset[str]) -> str:
+    """psycopg's placeholders. Arrays that are rows to be stored travel as they are: it would make text of them."""
+    as_they_are = arrays if "FROM unnest(:" in text else frozenset()
+
+    def placeholder(found: re.Match[str]) -> str:
+        return f"%({found[1]}){'b' if found[1] in as_they_are else 's'}"
+
+    return _PARAMETER.sub(placeholder, text.replace("%", "%%"))

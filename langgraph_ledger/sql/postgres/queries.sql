@@ -26,6 +26,12 @@ FROM needed n CROSS JOIN LATERAL (
     SELECT * FROM {schema}agent_memory a
     WHERE a.session_id = n.session_id AND a.memory_id = n.memory_id OFFSET 0) m;
 
+-- fragment: checkpoint_of_u
+-- not EXISTS: the planner would make a join of it, which on a new table reads all of the thread's checkpoints
+(SELECT c.seq FROM {schema}checkpoint_log c
+    WHERE c.session_id = :session_id AND c.agent_id = u.agent_id AND c.checkpoint_id = u.checkpoint_id
+        AND c.checkpoint_type = 'checkpoint') IS NOT NULL;
+
 -- fragment: open_call
 c.session_id = :session_id AND c.call_id IS NOT NULL AND c.checkpoint_type LIKE 'tool_call_%'
     -- what comes after the root's latest checkpoint, and what began at any time and never ended, nor was begun again
@@ -143,15 +149,17 @@ ON CONFLICT (session_id, agent_id) DO UPDATE SET
 
 -- name: insert_memory
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
-SELECT :session_id, u.*
-FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[]) u
+SELECT :session_id, u.memory_id, u.encoding, u.plain_bytes, u.content, NULLIF(u.children, '')
+FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[])
+    u (memory_id, encoding, plain_bytes, content, children)
 WHERE {guard}
 ON CONFLICT (session_id, memory_id) DO NOTHING;
 
 -- name: insert_write_memory
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
-SELECT :session_id, u.*
-FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[]) u
+SELECT :session_id, u.memory_id, u.encoding, u.plain_bytes, u.content, NULLIF(u.children, '')
+FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[])
+    u (memory_id, encoding, plain_bytes, content, children)
 WHERE {guard} AND EXISTS (
     SELECT 1 FROM {schema}checkpoint_log c
     WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
@@ -192,8 +200,9 @@ FOR SHARE;
 -- name: insert_call_memory
 -- what a call's end refers to; a thread that was deleted meanwhile has no start, and keeps nothing
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
-SELECT :session_id, u.*
-FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[]) u
+SELECT :session_id, u.memory_id, u.encoding, u.plain_bytes, u.content, NULLIF(u.children, '')
+FROM unnest(:memory_id::bytea[], :encoding::text[], :plain_bytes::integer[], :content::bytea[], :children::bytea[])
+    u (memory_id, encoding, plain_bytes, content, children)
 WHERE EXISTS (
     SELECT 1 FROM {schema}checkpoint_log s
     WHERE s.session_id = :session_id AND s.call_id = :call_id AND s.attempt_id = :attempt_id
@@ -215,27 +224,23 @@ ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS 
 -- name: insert_write
 INSERT INTO {schema}pending_writes
     (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-SELECT :session_id, u.*
+SELECT :session_id, u.agent_id, u.checkpoint_id, u.task_id, u.idx, u.task_path, u.channel, u.place,
+    NULLIF(u.memory_ids, '')
 FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
     :channel::text[], :place::bytea[], :memory_ids::bytea[])
     u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-WHERE {guard} AND EXISTS (
-    SELECT 1 FROM {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = u.agent_id AND c.checkpoint_id = u.checkpoint_id
-        AND c.checkpoint_type = 'checkpoint')
+WHERE {guard} AND {checkpoint_of_u}
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO NOTHING;
 
 -- name: replace_write
 INSERT INTO {schema}pending_writes
     (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-SELECT :session_id, u.*
+SELECT :session_id, u.agent_id, u.checkpoint_id, u.task_id, u.idx, u.task_path, u.channel, u.place,
+    NULLIF(u.memory_ids, '')
 FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
     :channel::text[], :place::bytea[], :memory_ids::bytea[])
     u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-WHERE {guard} AND EXISTS (
-    SELECT 1 FROM {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = u.agent_id AND c.checkpoint_id = u.checkpoint_id
-        AND c.checkpoint_type = 'checkpoint')
+WHERE {guard} AND {checkpoint_of_u}
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     task_path = excluded.task_path, channel = excluded.channel,
     place = excluded.place, memory_ids = excluded.memory_ids;
@@ -321,6 +326,12 @@ WITH RECURSIVE roots (session_id, ids) AS (
 ),
 {memory};
 
+-- name: read_memory_of
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT :session_id::text, :memory_ids::bytea
+),
+{memory};
+
 -- name: read_page_writes
 SELECT p.session_id, p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}pending_writes p
@@ -377,21 +388,14 @@ WHERE c.checkpoint_type = 'checkpoint' AND c.seq < :before
 ORDER BY c.seq DESC LIMIT :page;
 
 -- name: read_ancestors
-WITH RECURSIVE chain (depth, checkpoint_id, parent_checkpoint_id) AS (
-    SELECT 1, c.checkpoint_id, c.parent_checkpoint_id FROM {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
-        AND c.checkpoint_type = 'checkpoint'
-    UNION ALL
-    SELECT chain.depth + 1, c.checkpoint_id, c.parent_checkpoint_id
-    FROM chain CROSS JOIN {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = chain.parent_checkpoint_id
-        AND c.checkpoint_type = 'checkpoint' AND chain.depth < :page
-)
-SELECT chain.checkpoint_id, chain.parent_checkpoint_id, b.body
-FROM chain CROSS JOIN {schema}checkpoint_log b
-WHERE b.session_id = :session_id AND b.agent_id = :agent_id AND b.checkpoint_id = chain.checkpoint_id
-    AND b.checkpoint_type = 'checkpoint'
-ORDER BY chain.depth;
+SELECT c.checkpoint_id, c.parent_checkpoint_id, c.body
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_type = 'checkpoint'
+    AND c.seq <= (
+        SELECT f.seq FROM {schema}checkpoint_log f
+        WHERE f.session_id = :session_id AND f.agent_id = :agent_id AND f.checkpoint_id = :checkpoint_id
+            AND f.checkpoint_type = 'checkpoint')
+ORDER BY c.seq DESC LIMIT :page;
 
 -- name: read_lineage
 WITH RECURSIVE chain (depth, checkpoint_id, parent_checkpoint_id) AS (

@@ -1,10 +1,11 @@
 -- The ledger's queries, SQLite. Lock order everywhere: root row, namespace row, session, log.
 
 -- fragment: walk
-positions (i) AS (
+-- as many as a row of the tree can hold: 4 * INDEX_PIECES, or what stands in a body
+positions (i) AS MATERIALIZED (
     SELECT 0 UNION ALL
     SELECT o.i + 1 FROM positions o
-    WHERE o.i < MAX(256, (SELECT COALESCE(MAX(length(r.ids)), 0) / 16 FROM roots r))
+    WHERE o.i < MAX(96, (SELECT COALESCE(MAX(length(r.ids)), 0) / 16 FROM roots r))
 ),
 -- an id whose first bit is clear is an index: its row refers to further rows
 trees (session_id, ids) AS (
@@ -309,6 +310,12 @@ WITH RECURSIVE roots (session_id, ids) AS (
 ),
 {memory};
 
+-- name: read_memory_of
+WITH RECURSIVE roots (session_id, ids) AS (
+    SELECT :session_id, :memory_ids
+),
+{memory};
+
 -- name: read_page_writes
 SELECT p.session_id, p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM json_each(:keys) j CROSS JOIN {schema}pending_writes p
@@ -370,21 +377,14 @@ WHERE c.checkpoint_type = 'checkpoint' AND c.seq < :before
 ORDER BY c.seq DESC LIMIT :page;
 
 -- name: read_ancestors
-WITH RECURSIVE chain (depth, checkpoint_id, parent_checkpoint_id) AS (
-    SELECT 1, c.checkpoint_id, c.parent_checkpoint_id FROM {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
-        AND c.checkpoint_type = 'checkpoint'
-    UNION ALL
-    SELECT chain.depth + 1, c.checkpoint_id, c.parent_checkpoint_id
-    FROM chain CROSS JOIN {schema}checkpoint_log c
-    WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = chain.parent_checkpoint_id
-        AND c.checkpoint_type = 'checkpoint' AND chain.depth < :page
-)
-SELECT chain.checkpoint_id, chain.parent_checkpoint_id, b.body
-FROM chain CROSS JOIN {schema}checkpoint_log b
-WHERE b.session_id = :session_id AND b.agent_id = :agent_id AND b.checkpoint_id = chain.checkpoint_id
-    AND b.checkpoint_type = 'checkpoint'
-ORDER BY chain.depth;
+SELECT c.checkpoint_id, c.parent_checkpoint_id, c.body
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_type = 'checkpoint'
+    AND c.seq <= (
+        SELECT f.seq FROM {schema}checkpoint_log f
+        WHERE f.session_id = :session_id AND f.agent_id = :agent_id AND f.checkpoint_id = :checkpoint_id
+            AND f.checkpoint_type = 'checkpoint')
+ORDER BY c.seq DESC LIMIT :page;
 
 -- name: read_lineage
 WITH RECURSIVE chain (depth, checkpoint_id, parent_checkpoint_id) AS (

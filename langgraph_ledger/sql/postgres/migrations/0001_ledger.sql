@@ -98,6 +98,9 @@ ALTER TABLE {schema}agent_memory ALTER COLUMN content SET STORAGE EXTERNAL;
 
 ALTER TABLE {schema}agent_memory ALTER COLUMN children SET STORAGE EXTERNAL;
 
+-- a chunk of a few kilobytes is one row of one table, not four of two
+ALTER TABLE {schema}agent_memory SET (toast_tuple_target = 8160);
+
 ALTER TABLE {schema}pending_writes ALTER COLUMN place SET STORAGE EXTERNAL;
 
 ALTER TABLE {schema}working_context ALTER COLUMN content SET STORAGE EXTERNAL;

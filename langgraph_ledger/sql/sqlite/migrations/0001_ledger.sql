@@ -82,7 +82,7 @@ CREATE TABLE pending_writes (
     memory_ids    BLOB,
     place         BLOB NOT NULL,
     PRIMARY KEY (session_id, agent_id, checkpoint_id, task_id, idx)
-);
+) WITHOUT ROWID;
 
 CREATE TABLE working_context (
     session_id TEXT NOT NULL,
