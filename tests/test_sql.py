@@ -17,7 +17,7 @@ from tests.test_commits import put
 
 SQLITE, POSTGRES = load("sqlite"), load("postgres")
 ACROSS = {
-    "stats", "list_everything", "read_all_rejected", "read_sessions", "find_sessions", "find_expired", "find_runs", "find_active",
+    "stats", "list_everything", "read_all_rejected", "read_sessions", "find_sessions", "find_expired", "find_runs",
     "find_tombstones", "size_on_disk", "read_secrets", "add_secret", "read_page_writes",
     "read_page_memory", "choose_sessions", "find_active",
 }  # fmt: skip
