@@ -23,7 +23,6 @@ from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.lifecycle import owner_alive, settle
-from langgraph_ledger.memory import Fetched, Shelf, WriteRow, unpack_write
 from langgraph_ledger.operations.calls import (
     HELD_RESOURCE,
     RELEASED,
@@ -34,8 +33,10 @@ from langgraph_ledger.operations.calls import (
     read_in_flight,
 )
 from langgraph_ledger.operations.sessions import as_session
+from langgraph_ledger.places import Fetched, WriteRow, unpack_write
 from langgraph_ledger.reading import decode
 from langgraph_ledger.records import Session, as_time, describe
+from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
 
 PAGE = 500
