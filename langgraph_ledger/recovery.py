@@ -247,8 +247,14 @@ def _interrupts(vault: Vault, session_id: str, found: Found) -> list[PendingInte
         shelf = Shelf(vault, session_id, memory)
         told = f"thread {session_id!r}, an interrupt of task {row.task_id}"
         for asked in shelf.value(unpack_write(vault, row, where, lambda told=told: told), lambda told=told: told):  # type: ignore[misc]
-            questions[asked.id] = PendingInterrupt(asked.id, asked.value, where[0], row.task_id)
+            number, value = (_part(asked, name) for name in ("id", "value"))
+            questions[number] = PendingInterrupt(number, value, where[0], row.task_id)
     return list(questions.values())
+
+
+def _part(asked: Any, name: str) -> Any:
+    """Of an interrupt, or of the data that a reader without its class has in its place."""
+    return asked.get(name) if isinstance(asked, Mapping) else getattr(asked, name)
 
 
 def _crashed(ledger: Ledger, session: Session | None, owner: str | None, timeout: float | None = None) -> bool:

@@ -35,6 +35,7 @@ from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict, Redact
 from langgraph_ledger.lifecycle import settle, shut_down
 from langgraph_ledger.operations.listing import lineage
 from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
+from langgraph_ledger.operations.schema import check_schema
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
 from langgraph_ledger.pages import Pages, checked_limit
 from langgraph_ledger.records import LogEntry, Session
@@ -164,6 +165,18 @@ class LedgerSaver(BaseCheckpointSaver[str]):
     async def asetup(self) -> None:
         """`setup`, asynchronously."""
         await self._arun(self._ledger.ready())
+
+    def is_up_to_date(self) -> bool:
+        """Whether the tables are there as this version of the package wants them. Creates nothing."""
+        return self._run(self._up_to_date())
+
+    async def ais_up_to_date(self) -> bool:
+        """`is_up_to_date`, asynchronously."""
+        return await self._arun(self._up_to_date())
+
+    def _up_to_date(self) -> Flow[bool]:
+        complete: bool = yield check_schema(self._ledger.driver.migrations)
+        return complete
 
     def close(self) -> None:
         """Closes the connections that this saver opened. A connection or pool of yours stays open.

@@ -426,18 +426,18 @@ ORDER BY s.last_active_at DESC, s.session_id LIMIT :page;
 
 -- name: read_log
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id
+    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id, c.state_bytes
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_rejected
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id
+    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id, c.state_bytes
 FROM {schema}checkpoint_log c
 WHERE c.checkpoint_type = 'write_rejected' AND c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_all_rejected
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id
+    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id, c.state_bytes
 FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' ORDER BY c.seq;
 
 -- name: read_open_calls
