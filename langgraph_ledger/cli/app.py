@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from langgraph_ledger.cli import investigate, look, upkeep
+from langgraph_ledger.cli import investigate, look, moving, upkeep
 
 app = typer.Typer(
     help="Look into the threads of LangGraph agents that a ledger keeps, and look after them.\n\n"
@@ -15,7 +15,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for module in (look, investigate, upkeep):
+for module in (look, investigate, upkeep, moving):
     module.add_to(app)
 
 
