@@ -24,7 +24,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import codecs, ids, reading, recovery, retention, tool_log, writing
+from langgraph_ledger import codecs, ids, reading, recovery, retention, tool_log, verification, writing
 from langgraph_ledger.call_records import CallRecord, find_calls
 from langgraph_ledger.calls import call_id_of
 from langgraph_ledger.codecs import Compression
@@ -43,6 +43,7 @@ from langgraph_ledger.recovery import Recovery
 from langgraph_ledger.retention import Freed, Selection
 from langgraph_ledger.runs import next_version
 from langgraph_ledger.statements import Operation
+from langgraph_ledger.verification import Finding
 
 T = TypeVar("T")
 
@@ -551,6 +552,14 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
     def _calls(self, thread_id: str, call_id: str) -> Flow[Sequence[CallRecord]]:
         return find_calls(self._ledger, self.serde, ids.clean(thread_id, "thread_id"), call_id_of(call_id))
+
+    def verify(self, thread_id: str) -> Sequence[Finding]:
+        """What of a thread's rows is not as it was stored: damaged, moved or missing ones. Reads all of the thread."""
+        return self._run(verification.verify(self._ledger, self.serde, thread_id))
+
+    async def averify(self, thread_id: str) -> Sequence[Finding]:
+        """`verify`, asynchronously."""
+        return await self._arun(verification.verify(self._ledger, self.serde, thread_id))
 
     def history(self, thread_id: str) -> Sequence[LogEntry]:
         """A thread's log, oldest first: checkpoints and rejected writes, of every namespace."""

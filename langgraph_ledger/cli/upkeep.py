@@ -15,7 +15,7 @@ PANEL = "Upkeep"
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (stats, prune, sweep, compact, copy, delete, schema):
+    for command in (stats, verify, prune, sweep, compact, copy, delete, schema):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -35,6 +35,26 @@ def stats(
         return
     shown = {n: output.size(v) if n.startswith("bytes") else v for n, v in figures.items() if v is not None}
     output.facts([(n.replace("_", " "), f"{v:.2f}" if isinstance(v, float) else v) for n, v in shown.items()])
+
+
+def verify(
+    url: Url,
+    threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="Without them, all.")] = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Check every digest and every reference. Exits with 3 if something is damaged, moved or missing."""
+    with ledger(url, schema) as saver:
+        names = threads or [session.session_id for session in saver.sessions(limit=2**31)]
+        found = [finding for name in names for finding in saver.verify(name)]
+    damaged = [finding for finding in found if not finding.harmless]
+    if json:
+        output.as_json([{name: getattr(f, name) for name in f.__slots__} for f in found])
+    else:
+        rows = [(f.thread_id, f.where, f.what) for f in damaged]
+        output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
+        output.say(f"threads: {len(names)}, damaged rows: {len(damaged)}, unused chunks: {len(found) - len(damaged)}")
+    raise typer.Exit(ATTENTION if damaged else 0)
 
 
 def prune(
