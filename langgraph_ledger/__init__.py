@@ -17,6 +17,7 @@ from langgraph_ledger.records import LogEntry, Session
 from langgraph_ledger.recovery import HeldResource, PendingInterrupt, Recovery
 from langgraph_ledger.repair import arepair, repair
 from langgraph_ledger.saver import LedgerSaver
+from langgraph_ledger.transfers import Transferred, transfer
 
 __all__ = [
     "CallRecord",
@@ -30,6 +31,7 @@ __all__ = [
     "Session",
     "SessionBusy",
     "StateConflict",
+    "Transferred",
     "UnknownCall",
     "amodify",
     "aonce",
@@ -41,4 +43,5 @@ __all__ = [
     "once",
     "repair",
     "retry_on_conflict",
+    "transfer",
 ]

@@ -12,8 +12,8 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import Shelf
 from langgraph_ledger.reading import PAGE, decode, list_query, matching, read_page
+from langgraph_ledger.shelf import Shelf
 
 
 def checked_limit(limit: Any) -> int:

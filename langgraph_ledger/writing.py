@@ -21,7 +21,7 @@ from langgraph_ledger.errors import (
 )
 from langgraph_ledger.flow import Flow, Pause
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import Chunker, MemoryRow, body_label, encode_writes, load, unpack_body
+from langgraph_ledger.memory import Chunker, encode_writes
 from langgraph_ledger.operations.checkpoints import (
     HELD,
     Head,
@@ -35,10 +35,12 @@ from langgraph_ledger.operations.checkpoints import (
     read_checkpoint,
     read_root,
 )
+from langgraph_ledger.places import MemoryRow, body_label, unpack_body
 from langgraph_ledger.reading import decode
 from langgraph_ledger.records import now
 from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run, Waiting
+from langgraph_ledger.shelf import load
 from langgraph_ledger.vault import Vault
 
 TOUCH_SECONDS = 1.0
