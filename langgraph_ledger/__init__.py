@@ -1,5 +1,6 @@
 """A LangGraph checkpoint saver on a version-checked relational ledger, for SQLite and Postgres."""
 
+from langgraph_ledger.audit import Audit, AuditRow, audit
 from langgraph_ledger.call_records import CallRecord
 from langgraph_ledger.conflicts import (
     SessionBusy,
@@ -19,6 +20,8 @@ from langgraph_ledger.repair import arepair, repair
 from langgraph_ledger.saver import LedgerSaver
 
 __all__ = [
+    "Audit",
+    "AuditRow",
     "CallRecord",
     "HeldResource",
     "LedgerError",
@@ -35,6 +38,7 @@ __all__ = [
     "aonce",
     "arepair",
     "aretry_on_conflict",
+    "audit",
     "expect",
     "hold",
     "modify",
