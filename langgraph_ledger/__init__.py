@@ -14,6 +14,7 @@ from langgraph_ledger.conflicts import (
 from langgraph_ledger.errors import LedgerError, UnknownCall
 from langgraph_ledger.guard import ReplayGuard
 from langgraph_ledger.once import aonce, hold, once
+from langgraph_ledger.policies import Batched, Transition
 from langgraph_ledger.records import LogEntry, Session
 from langgraph_ledger.recovery import HeldResource, PendingInterrupt, Recovery
 from langgraph_ledger.repair import arepair, repair
@@ -22,6 +23,7 @@ from langgraph_ledger.saver import LedgerSaver
 __all__ = [
     "Audit",
     "AuditRow",
+    "Batched",
     "CallRecord",
     "HeldResource",
     "LedgerError",
@@ -33,6 +35,7 @@ __all__ = [
     "Session",
     "SessionBusy",
     "StateConflict",
+    "Transition",
     "UnknownCall",
     "amodify",
     "aonce",
