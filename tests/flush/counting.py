@@ -14,7 +14,7 @@ class Count(TypedDict):
 
 
 def counting(saver: Any, to: int, each: Callable[[int], Any] = lambda number: None, *, is_async: bool = False) -> Any:
-    """A graph that counts up to `to`, a step for each number. `each` is called with every new number, within its node."""
+    """A graph that counts up to `to`, a step for each. `each` is called with every new number, within its node."""
 
     def step(state: Count) -> Any:
         number = state["number"] + 1
