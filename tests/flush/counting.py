@@ -1,6 +1,7 @@
 """A graph that counts, and what the ledger holds of it: whether that is a prefix of what happened."""
 
 import operator
+import os
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
@@ -11,15 +12,26 @@ from langgraph.graph import END, START, StateGraph
 class Count(TypedDict):
     number: int
     seen: Annotated[list[int], operator.add]
+    payload: bytes
 
 
-def counting(saver: Any, to: int, each: Callable[[int], Any] = lambda number: None, *, is_async: bool = False) -> Any:
-    """A graph that counts up to `to`, a step for each. `each` is called with every new number, within its node."""
+def counting(
+    saver: Any,
+    to: int,
+    each: Callable[[int], Any] = lambda number: None,
+    *,
+    is_async: bool = False,
+    payload: int | None = None,
+) -> Any:
+    """A graph that counts up to `to`, a step for each. `each` is called with every new number, within its node.
+
+    `payload`: so many new bytes in each step.
+    """
 
     def step(state: Count) -> Any:
         number = state["number"] + 1
         each(number)
-        return {"number": number, "seen": [number]}
+        return {"number": number, "seen": [number], **({"payload": os.urandom(payload)} if payload else {})}
 
     async def astep(state: Count) -> Any:
         return step(state)
