@@ -16,11 +16,13 @@ from langgraph.store.memory import InMemoryStore
 
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.guard import ReplayGuard
+from langgraph_ledger.policies import described_loss
 from langgraph_ledger.samples import refused_part, refused_type
 from langgraph_ledger.saver import LedgerSaver
 
 DURABLE, LOST, UNTRACKED = "durable", "lost", "untracked"
 REFUSED, UNKNOWN, RISK = "not serialisable", "not known", "may happen twice"
+WINDOW = "durable, but for the last"
 
 _DURABILITIES = {
     "sync": "each step is saved before the next one begins",
@@ -35,8 +37,8 @@ class AuditRow:
     """One thing that a graph keeps, or one setting, and what a restart makes of it.
 
     `kind` is "channel", "subgraph", "store", "cache", "tool", "durability" or "flush". `graph` is the subgraph it
-    belongs to, "" for the graph itself. `verdict` is "durable", "working context", "untracked", "lost",
-    "not serialisable", "not known" or "may happen twice".
+    belongs to, "" for the graph itself. `verdict` is "durable", "durable, but for the last", "working context",
+    "untracked", "lost", "not serialisable", "not known" or "may happen twice".
     """
 
     kind: str
@@ -225,4 +227,5 @@ def _settings(saver: Any, durability: str) -> Iterator[AuditRow]:
     lossy = durability == "exit"
     yield AuditRow("durability", "", durability, LOST if lossy else DURABLE, _DURABILITIES[durability])
     if isinstance(saver, LedgerSaver):
-        yield AuditRow("flush", "", "always", DURABLE, "each save is committed before it returns: nothing is lost")
+        name, loss = described_loss(saver._ledger.flush)
+        yield AuditRow("flush", "", name, DURABLE if saver._ledger.flush is None else WINDOW, loss)

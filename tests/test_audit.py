@@ -21,7 +21,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.store.memory import InMemoryStore
 from pydantic import BaseModel
 
-from langgraph_ledger import Audit, LedgerError, LedgerSaver, ReplayGuard, audit
+from langgraph_ledger import Audit, Batched, LedgerError, LedgerSaver, ReplayGuard, audit
 
 
 class Opaque:
@@ -158,6 +158,20 @@ def test_settings_and_formats() -> None:
     }
     assert str(report).splitlines()[1] == "channel     number  durable          LastValue"
     assert report._repr_html_().startswith("<table><tr><th")
+
+
+@pytest.mark.parametrize(
+    ("flush", "name", "loss"),
+    [
+        (Batched(20, 0.2), "batched", "the last 20 checkpoints or those of the last 200 ms and one commit"),
+        (Batched(7, None), "batched", "the last 7 checkpoints; nothing of a run that has ended"),
+        ("important", "important", "at most 1000 checkpoints, and none of what is important"),
+    ],
+)
+def test_the_policy_in_force(flush: Any, name: str, loss: str) -> None:
+    report = audit(builder(Small).compile(checkpointer=LedgerSaver(":memory:", flush=flush)))
+    assert verdicts(report, "flush") == {name: "durable, but for the last"}
+    assert loss in detail(report, name)
 
 
 def test_bad_arguments() -> None:
