@@ -1,5 +1,6 @@
 """A LangGraph checkpoint saver on a version-checked relational ledger, for SQLite and Postgres."""
 
+from langgraph_ledger.audit import Audit, AuditRow, audit
 from langgraph_ledger.call_records import CallRecord
 from langgraph_ledger.conflicts import (
     SessionBusy,
@@ -13,6 +14,7 @@ from langgraph_ledger.conflicts import (
 from langgraph_ledger.errors import LedgerError, UnknownCall
 from langgraph_ledger.guard import ReplayGuard
 from langgraph_ledger.once import aonce, hold, once
+from langgraph_ledger.policies import Batched, Transition
 from langgraph_ledger.records import LogEntry, Session
 from langgraph_ledger.recovery import HeldResource, PendingInterrupt, Recovery
 from langgraph_ledger.repair import arepair, repair
@@ -20,6 +22,9 @@ from langgraph_ledger.saver import LedgerSaver
 from langgraph_ledger.transfers import Transferred, transfer
 
 __all__ = [
+    "Audit",
+    "AuditRow",
+    "Batched",
     "CallRecord",
     "HeldResource",
     "LedgerError",
@@ -32,11 +37,13 @@ __all__ = [
     "SessionBusy",
     "StateConflict",
     "Transferred",
+    "Transition",
     "UnknownCall",
     "amodify",
     "aonce",
     "arepair",
     "aretry_on_conflict",
+    "audit",
     "expect",
     "hold",
     "modify",

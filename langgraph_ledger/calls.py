@@ -17,14 +17,16 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_ledger import ids
 from langgraph_ledger.errors import InvalidInput, ValueNotStorable
 from langgraph_ledger.flow import Flow, Pause
+from langgraph_ledger.flushing import Change, submit
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.memory import Chunker
 from langgraph_ledger.operations.calls import STARTED, CallEntry, put_call_end, put_call_start
-from langgraph_ledger.operations.checkpoints import read_root
+from langgraph_ledger.operations.checkpoints import Writer, read_root
 from langgraph_ledger.places import MemoryRow
 from langgraph_ledger.records import describe, described, now, to_json
 from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run
+from langgraph_ledger.statements import Operation
 from langgraph_ledger.vault import Vault
 from langgraph_ledger.writing import is_news, regardless, writer_of
 
@@ -91,21 +93,52 @@ def record_start(
     ledger: Ledger, serde: SerializerProtocol, call: Call, kind: str = STARTED, **values: Any
 ) -> Flow[None]:
     """Puts on record that a call is about to be made; raises, and nothing may be done, if the run is overtaken."""
-    vault = yield from ledger.vault(serde)
+    vault = yield from ledger.vault(serde, adding=True)
     assert call.run is not None
     run, spot = call.run, call.spot
     run.check()
     yield from _checkpoint_stored(ledger, run, spot, call.conf)
     entry = _entry(ledger, vault, call, kind, values)
     yield from refuse_if_busy(ledger, run, kind, spot.agent_id, entry.checkpoint_id)
-    parent_id = entry.checkpoint_id if spot.agent_id == "" else None
-    status = "active" if is_news(run, "active") else None
-    version = yield put_call_start(writer_of(ledger, run, parent_id), entry, status, now())
-    while version is None:
-        head = yield read_root(run.session_id)
-        yield from refuse(ledger, run, kind, spot.agent_id, entry.checkpoint_id or "", head)
-        version = yield put_call_start(regardless(ledger, run, head), entry, status, now())
-    run.claimed = True
+    start = _Start(ledger, run, entry)
+    if ledger.queue.entries:  # what waits is committed along
+        yield from submit(ledger.queue, start.change(), None, at_once=True)
+    else:
+        yield from start.alone()
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Start:
+    """A start on its way to the database, by itself or with what waits."""
+
+    ledger: Ledger
+    run: Run
+    entry: CallEntry
+    moment: str = field(default_factory=now)
+
+    def operation(self, writer: Writer) -> Operation[int | None]:
+        status = "active" if is_news(self.run, "active", writer.holds) else None
+        return put_call_start(writer, self.entry, status, self.moment)
+
+    def _terms(self, claimed: bool) -> Writer:
+        parent_id = self.entry.checkpoint_id if self.entry.agent_id == "" else None
+        return writer_of(self.ledger, self.run, parent_id, claimed)
+
+    def alone(self) -> Flow[None]:
+        ledger, run, entry = self.ledger, self.run, self.entry
+        version = yield self.operation(self._terms(False))
+        while version is None:
+            head = yield read_root(run.session_id)
+            yield from refuse(ledger, run, entry.kind, entry.agent_id, entry.checkpoint_id or "", head)
+            version = yield self.operation(regardless(ledger, run, head))
+        run.claimed = True
+
+    def change(self) -> Change:
+        def stored(version: Any) -> bool:
+            self.run.claimed = self.run.claimed or version is not None
+            return version is not None
+
+        return Change(self.run, 0, False, lambda claimed: self.operation(self._terms(claimed)), stored, self.alone)
 
 
 def record_end(
@@ -122,8 +155,17 @@ def record_end(
 
     Of `values` ("result", say) the one there is is kept; `facts` are shown as they are.
     """
-    vault = yield from ledger.vault(serde)
-    yield put_call_end(_entry(ledger, vault, call, kind, values, **facts), started, now())
+    vault = yield from ledger.vault(serde, adding=call.run is not None)
+    end = put_call_end(_entry(ledger, vault, call, kind, values, **facts), started, now())
+    if call.run is None or not ledger.queue.entries:
+        yield end
+        return
+
+    def alone() -> Flow[None]:
+        yield end
+
+    change = Change(call.run, 0, False, lambda _: end, lambda _: True, alone, checked=False)
+    yield from submit(ledger.queue, change, None, at_once=True)
 
 
 def _checkpoint_stored(ledger: Ledger, run: Run, spot: Spot, conf: Mapping[str, Any]) -> Flow[None]:

@@ -14,6 +14,7 @@ from langgraph_ledger.ledger import Known, Ledger, Placed
 from langgraph_ledger.memory import Chunker, dump
 from langgraph_ledger.operations.checkpoints import NewCheckpoint
 from langgraph_ledger.places import Body, WriteRow, body_label, pack_body
+from langgraph_ledger.policies import FLUSH_KEY
 from langgraph_ledger.records import describe, described, text_for_json, to_json
 from langgraph_ledger.vault import Vault
 
@@ -148,7 +149,7 @@ def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> d
     merged = dict(metadata or {})
     for source, from_configurable in ((config.get("metadata"), False), (config.get("configurable"), True)):
         for key, value in (source or {}).items():
-            if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__"):
+            if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__") or key == FLUSH_KEY:
                 continue
             if isinstance(value, (str, int, float)) and not (from_configurable and SECRET.search(key)):
                 merged[key] = value

@@ -13,9 +13,18 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from langgraph_ledger.drivers.transact import Driver
+from langgraph_ledger.errors import WrongFlavour
 from langgraph_ledger.statements import Operation
 
 T = TypeVar("T")
+
+
+class Turn(Future[None]):
+    """Resolved when somebody who is at it now has ended, perhaps on an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        super().__init__()
+        self.loop = loop
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -40,6 +49,16 @@ def _happened(pause: Pause) -> bool:
     return True
 
 
+def _result(future: Future[None]) -> Any:
+    loop = future.loop if isinstance(future, Turn) else None
+    if loop is not None and loop is asyncio._get_running_loop() and not future.done():
+        raise WrongFlavour(
+            "a synchronous call on an event loop, while calls of the same saver are being committed on that very loop,"
+            " would wait for ever: await the asynchronous method, or call from another thread"
+        )
+    return future.result()
+
+
 def drive(flow: Flow[T], driver: Driver) -> T:
     """Carries out a flow on the calling thread."""
     answer: Any
@@ -50,7 +69,7 @@ def drive(flow: Flow[T], driver: Driver) -> T:
                 if isinstance(step, Operation):
                     answer = driver.run(step)
                 elif isinstance(step, Future):
-                    answer = step.result()
+                    answer = _result(step)
                 else:
                     answer = _happened(step)
             except BaseException as error:

@@ -22,8 +22,8 @@ _lock = threading.Lock()
 _under_way: dict[bool, OrderedDict[UUID, Any]] = {False: OrderedDict(), True: OrderedDict()}
 
 
-def entered(what: Any, *, asynchronous: bool) -> None:
-    """Notes what belongs to the chain that has just begun in this context."""
+def entered(what: Any, *, asynchronous: bool) -> bool:
+    """Notes what belongs to the chain that has just begun in this context. Whether its end will be told."""
     chain = latest.get()
     if chain is not None:
         with _lock:
@@ -31,6 +31,7 @@ def entered(what: Any, *, asynchronous: bool) -> None:
             found[chain] = what
             while len(found) > REMEMBERED:
                 found.popitem(last=False)
+    return chain is not None
 
 
 def under_way(*, asynchronous: bool) -> bool:

@@ -19,10 +19,12 @@ from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.errors import SaverClosed, ValueNotRestorable
 from langgraph_ledger.flow import Flow
+from langgraph_ledger.flushing import Queue, flush
 from langgraph_ledger.images import Images
 from langgraph_ledger.operations.schema import check_schema, create_schema, missing_schema
 from langgraph_ledger.operations.secrets import add_secret, read_secrets
 from langgraph_ledger.places import Place
+from langgraph_ledger.policies import Batched
 from langgraph_ledger.records import to_json
 from langgraph_ledger.runs import REMEMBERED, Run, Runs
 from langgraph_ledger.vault import CipherVault, PlainVault, Vault, decrypt, encrypt
@@ -84,12 +86,14 @@ class Ledger:
         log_tools: bool = True,
         log_limit: int = 1_000_000,
         redact: Redact | None = None,
+        flush: Batched | None = None,
     ) -> None:
         self.driver, self.name = driver, name
         self.on_conflict, self.on_busy, self.owner_timeout = on_conflict, on_busy, owner_timeout
         self.compression, self.ttl_seconds = compression, ttl_seconds
         self.log_tools, self.log_limit, self.redact = log_tools, log_limit, redact
         self.runs = Runs()
+        self.flush, self.queue = flush, Queue(driver)
         self.loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
         """The event loop that this saver was last used in, as long as it is there."""
         self.late: deque[tuple[Run, bool, BaseException | None]] = deque()
@@ -104,10 +108,13 @@ class Ledger:
         self._weight = 0
         self._owner: tuple[int, str] | None = None
 
-    def ready(self) -> Flow[None]:
-        """Makes sure that the tables are there. Costs nothing once they are known to be."""
+    def ready(self, *, adding: bool = False) -> Flow[None]:
+        """Makes sure that the tables are there, which costs nothing once they are known to be, and that what waits is
+        committed, unless it is only to be added to."""
         if self._closed:
             raise SaverClosed(f"the saver on {self.name} was closed; make a new LedgerSaver to go on")
+        if self.queue.entries and not adding:
+            yield from flush(self.queue)
         if self._ready:
             return
         complete = yield check_schema(self.driver.migrations)
@@ -117,9 +124,9 @@ class Ledger:
             yield create_schema(self.driver.migrations)
         self._ready = True
 
-    def vault(self, serde: SerializerProtocol) -> Flow[Vault]:
-        """How this ledger's bytes are sealed with a serializer; makes sure that the tables are there."""
-        yield from self.ready()
+    def vault(self, serde: SerializerProtocol, *, adding: bool = False) -> Flow[Vault]:
+        """How this ledger's bytes are sealed with a serializer; first what `ready` does."""
+        yield from self.ready(adding=adding)
         if not isinstance(serde, EncryptedSerializer):
             return PlainVault(serde, self._images)
         for cipher, secret, images in self._secrets:
@@ -197,12 +204,17 @@ class Ledger:
         return self._owner[1]
 
     def close(self) -> None:
-        self._closed = True
+        self._close()
         self.driver.close()
 
     async def aclose(self) -> None:
-        self._closed = True
+        self._close()
         await self.driver.aclose()
+
+    def _close(self) -> None:
+        self._closed = True
+        if self.queue.entries:  # their flush has just failed, and whoever closes is told
+            self.queue.drop(SaverClosed("the saver was closed while changes of this run could not be committed"))
 
 
 def process_start(pid: int) -> int | None:

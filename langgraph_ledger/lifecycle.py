@@ -20,11 +20,13 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.errors import GraphBubbleUp
 
 from langgraph_ledger import invocations
-from langgraph_ledger.errors import LedgerError
+from langgraph_ledger.errors import InvalidInput, LedgerError
 from langgraph_ledger.flow import Flow
+from langgraph_ledger.flushing import flush
 from langgraph_ledger.ledger import Ledger, process_start
 from langgraph_ledger.operations.checkpoints import Head
 from langgraph_ledger.operations.sessions import begin_session, end_session
+from langgraph_ledger.policies import FLUSH_KEY, chosen
 from langgraph_ledger.records import as_time, describe, described, now, to_json
 from langgraph_ledger.runs import Run
 
@@ -57,7 +59,12 @@ def run_begins(
         return
     run.began = True
     secret = isinstance(serde, EncryptedSerializer)
-    invocations.entered((ledger, run, secret), asynchronous=asynchronous)
+    run.watched = invocations.entered((ledger, run, secret), asynchronous=asynchronous)
+    if chosen(conf, ledger.flush) is not ledger.flush and not run.watched:
+        raise InvalidInput(
+            f"configurable[{FLUSH_KEY!r}]: with log_tools=False and flush='always' this saver is not told how runs end,"
+            " and a run's end has to be committed; give the policy to the saver"
+        )
     ledger.begun(run)
     yield from settle(ledger)
     if head is None or head.status in (None, "completed") or ledger.driver.read_only:
@@ -73,16 +80,32 @@ def run_begins(
 
 
 def run_ends(ledger: Ledger, run: Run, secret: bool, error: BaseException | None) -> Flow[None]:
-    """Puts on record how a run ended, where its writes have not done so. `secret`: without what an error says."""
+    """Puts on record how a run ended, where its writes have not done so. `secret`: without what an error says.
+
+    What waits is committed first. If that fails, or has failed for this run before, this raises: nobody gets the result
+    of a run that has lost.
+    """
     ledger.ended(run)
+    if run.queued:
+        yield from _flush_at_end(ledger, error)
     status, outcome = _outcome(run, error)
     if secret and "error" in outcome:
         outcome["error"] = described(outcome["error"])
-    if status is None:
-        return
-    with contextlib.suppress(LedgerError):
-        yield end_session(run.session_id, run.token, status, to_json(outcome), now())
-        run.touched = (status, 0.0)
+    if status is not None:
+        with contextlib.suppress(LedgerError):
+            yield end_session(run.session_id, run.token, status, to_json(outcome), now())
+            run.touched = (status, 0.0)
+    if run.queued and error is None:
+        run.check()
+
+
+def _flush_at_end(ledger: Ledger, error: BaseException | None) -> Flow[None]:
+    try:
+        yield from flush(ledger.queue)
+    except LedgerError as problem:
+        if error is None:
+            raise
+        error.add_note(f"What this run had done last could not be stored yet: {problem}")
 
 
 def _outcome(run: Run, error: BaseException | None) -> tuple[str | None, dict[str, Any]]:

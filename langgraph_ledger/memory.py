@@ -65,14 +65,13 @@ def dump(serde: SerializerProtocol, value: Any, where: Where) -> tuple[str, byte
     try:
         return serde.dumps_typed(value)
     except Exception as error:
-        path, culprit = _culprit(serde, value)
+        path, part = culprit(serde, value)
         raise ValueNotStorable(
-            f"{where()}: {type(culprit).__module__}.{type(culprit).__qualname__} at value{path} cannot be serialised:"
-            f" {error}"
+            f"{where()}: {type(part).__module__}.{type(part).__qualname__} at value{path} cannot be serialised: {error}"
         ) from error
 
 
-def _culprit(serde: SerializerProtocol, value: Any, path: str = "", depth: int = 20) -> tuple[str, Any]:
+def culprit(serde: SerializerProtocol, value: Any, path: str = "", depth: int = 20) -> tuple[str, Any]:
     """The innermost part of a value that the serde refuses."""
     parts: Iterable[tuple[str, Any]] = ()
     if isinstance(value, dict):
@@ -85,7 +84,7 @@ def _culprit(serde: SerializerProtocol, value: Any, path: str = "", depth: int =
         try:
             serde.dumps_typed(part)
         except Exception:
-            return _culprit(serde, part, path + step, depth - 1)
+            return culprit(serde, part, path + step, depth - 1)
     return path, value
 
 

@@ -24,6 +24,7 @@ from typing import Any
 from uuid import uuid4
 
 from langgraph_ledger.conflicts import StateConflict
+from langgraph_ledger.errors import LedgerError
 
 REMEMBERED = 10_000
 """How many ids and live invocations a saver remembers; older ones are forgotten first."""
@@ -68,14 +69,17 @@ class Run:
         "invocation",
         "last_committed",
         "lock",
+        "lost",
         "namespaces",
         "puts",
+        "queued",
         "read_version",
         "runs",
         "session_id",
         "token",
         "touched",
         "waiting",
+        "watched",
     )
 
     def __init__(
@@ -85,6 +89,10 @@ class Run:
         self.read_version, self.checkpoint_read = read_version, checkpoint_read
         self.blind = read_version is None
         self.claimed = self.began = False
+        self.watched = self.queued = False
+        """Whether the end of this run will be told, and whether anything of it has waited to be committed."""
+        self.lost: LedgerError | None = None
+        """Why changes of this run that were queued are not stored."""
         self.fenced: StateConflict | None = None
         self.busy: StateConflict | None = None
         self.last_committed: str | None = None
@@ -108,6 +116,8 @@ class Run:
         """Raises if the run was refused before: fencing is sticky."""
         if self.fenced is not None:
             raise self.fenced.again()
+        if self.lost is not None:
+            raise type(self.lost)(*self.lost.args) from self.lost
 
     def begin_put(self, place: Place) -> tuple[Future[None], list[Waiting]]:
         """Announces a put; returns what to resolve when it has ended, and the writes that go along with it: those
@@ -231,7 +241,7 @@ class Runs:
         """The run on whose behalf this read happens, if it has begun already."""
         if conf.get("__pregel_task_id"):
             parent = (conf.get("checkpoint_map") or {}).get("")
-            found = self._carried(parent, session_id) or self._maker(session_id, "", parent)
+            found = self._carried(parent, session_id) or self.maker(session_id, "", parent)
             return found or self._by_control(conf, session_id)
         run = self._by_control(conf, session_id)
         # a control that its owner uses for one run after another does not make them one
@@ -261,7 +271,7 @@ class Runs:
             return run
         parent = conf.get("checkpoint_id")
         namespace = conf.get("checkpoint_ns") or ""
-        run = self._carried(parent, session_id) or self._maker(session_id, namespace, parent)
+        run = self._carried(parent, session_id) or self.maker(session_id, namespace, parent)
         if run is None:
             run = self._by_control(conf, session_id)
         if run is None and checkpoint is not None:
@@ -285,9 +295,10 @@ class Runs:
 
     def made(self, session_id: str, namespace: str, checkpoint_id: str) -> bool:
         """Whether this saver has put that checkpoint, as far as it remembers."""
-        return self._maker(session_id, namespace, checkpoint_id) is not None
+        return self.maker(session_id, namespace, checkpoint_id) is not None
 
-    def _maker(self, session_id: str, namespace: str, checkpoint_id: Any) -> Run | None:
+    def maker(self, session_id: str, namespace: str, checkpoint_id: Any) -> Run | None:
+        """The run of this process that has put that checkpoint, as far as is remembered."""
         if not checkpoint_id:
             return None
         with self._lock:

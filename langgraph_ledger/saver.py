@@ -24,13 +24,14 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import codecs, ids, reading, recovery, retention, tool_log, verification, writing
+from langgraph_ledger import codecs, ids, policies, reading, recovery, retention, tool_log, verification, writing
 from langgraph_ledger.call_records import CallRecord, find_calls
 from langgraph_ledger.calls import call_id_of
 from langgraph_ledger.codecs import Compression
 from langgraph_ledger.drivers.opening import open_driver
 from langgraph_ledger.errors import InvalidInput, LedgerError
 from langgraph_ledger.flow import Flow, adrive, drive
+from langgraph_ledger.flushing import flush as flush_queue
 from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict, Redact
 from langgraph_ledger.lifecycle import settle, shut_down
 from langgraph_ledger.operations.listing import lineage
@@ -38,6 +39,7 @@ from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
 from langgraph_ledger.operations.schema import check_schema
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
 from langgraph_ledger.pages import Pages, checked_limit
+from langgraph_ledger.policies import Flush
 from langgraph_ledger.records import LogEntry, Session
 from langgraph_ledger.recovery import Recovery
 from langgraph_ledger.retention import Freed, Selection
@@ -70,6 +72,11 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             its end is told. `log_limit`: arguments and results of more bytes than this are described, not kept.
             `redact`: called with the tool's name, "arguments", "result" or "error", and the value; what it returns
             is kept instead (it must not change the value itself).
+        flush: when what a run writes is committed. "always": each save before it returns. `Batched(...)`: together,
+            when enough has come or time is up. "important": new input, interrupts, tool calls, errors and the end of a
+            run at once, the steps in between along with them; a function of a `Transition` says itself what is
+            important. `configurable["ledger_flush"]` names another policy for one call of a graph. The end of a run is
+            always committed before its caller gets the result.
         ttl: how long threads begun through this saver may be idle before `sweep()` deletes them; None: for ever.
 
     The constructor does no I/O. The tables are created on first use, by any method. One object serves synchronous
@@ -99,6 +106,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         log_tools: bool = True,
         log_limit: int = 1_000_000,
         redact: Redact | None = None,
+        flush: Flush = "always",
     ) -> None:
         super().__init__(serde=serde)
         if isinstance(log_limit, bool) or not isinstance(log_limit, int) or log_limit < 0:
@@ -133,8 +141,9 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             log_tools=bool(log_tools) and not read_only,
             log_limit=log_limit,
             redact=redact,
+            flush=policies.checked(flush),
         )
-        if self._ledger.log_tools:
+        if self._ledger.log_tools or self._ledger.flush is not None:
             tool_log.register()
 
     @classmethod
@@ -180,21 +189,27 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         return complete
 
     def close(self) -> None:
-        """Closes the connections that this saver opened. A connection or pool of yours stays open.
+        """Commits what waits, and closes the connections that this saver opened. One of yours stays open.
 
         What this process was still working on is marked as shut down, so that it is not taken for a crash.
         """
-        if self._ledger.unfinished and not self._ledger.driver.needs_loop:
-            with contextlib.suppress(LedgerError):
-                self._run(shut_down(self._ledger))
-        self._ledger.close()
+        try:
+            self._run(flush_queue(self._ledger.queue))
+        finally:
+            if self._ledger.unfinished and not self._ledger.driver.needs_loop:
+                with contextlib.suppress(LedgerError):
+                    self._run(shut_down(self._ledger))
+            self._ledger.close()
 
     async def aclose(self) -> None:
         """`close`, and the connections of the running event loop too."""
-        if self._ledger.unfinished:
-            with contextlib.suppress(LedgerError):
-                await self._arun(shut_down(self._ledger))
-        await self._ledger.aclose()
+        try:
+            await self._arun(flush_queue(self._ledger.queue))
+        finally:
+            if self._ledger.unfinished:
+                with contextlib.suppress(LedgerError):
+                    await self._arun(shut_down(self._ledger))
+            await self._ledger.aclose()
 
     def __enter__(self) -> Self:
         return self
@@ -328,6 +343,14 @@ class LedgerSaver(BaseCheckpointSaver[str]):
     ) -> None:
         """`put_writes`, asynchronously."""
         await self._arun(writing.put_writes(self._ledger, self.serde, config, writes, task_id, task_path))
+
+    def flush(self) -> None:
+        """Commits what waits to be committed. With `flush="always"` nothing does."""
+        self._run(self._ledger.ready())
+
+    async def aflush(self) -> None:
+        """`flush`, asynchronously."""
+        await self._arun(self._ledger.ready())
 
     def get_next_version(self, current: str | None, channel: None = None) -> str:
         """The channel version after `current`. Raises `StateConflict` if its run has been fenced."""

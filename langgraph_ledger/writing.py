@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -20,6 +21,7 @@ from langgraph_ledger.errors import (
     UnknownCheckpoint,
 )
 from langgraph_ledger.flow import Flow, Pause
+from langgraph_ledger.flushing import Change, submit
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.memory import Chunker, encode_writes
 from langgraph_ledger.operations.checkpoints import (
@@ -36,11 +38,13 @@ from langgraph_ledger.operations.checkpoints import (
     read_root,
 )
 from langgraph_ledger.places import MemoryRow, body_label, unpack_body
+from langgraph_ledger.policies import Batched, Transition, chosen
 from langgraph_ledger.reading import decode
 from langgraph_ledger.records import now
 from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run, Waiting
 from langgraph_ledger.shelf import load
+from langgraph_ledger.statements import Operation
 from langgraph_ledger.vault import Vault
 
 TOUCH_SECONDS = 1.0
@@ -63,31 +67,34 @@ def put(
     conf = ids.configurable(config)
     session_id, agent_id, parent_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
     checkpoint_id = str(ids.clean(checkpoint.get("id"), "checkpoint_id"))
-    vault = yield from ledger.vault(serde)
+    vault = yield from ledger.vault(serde, adding=True)
     run = ledger.runs.writing(conf, session_id, checkpoint) or Run(ledger.runs, session_id, None)
     run.check()
+    policy = policy_of(ledger, conf, run)
     encoder = Encoder(ledger, vault, config, session_id, agent_id, checkpoint, metadata, new_versions)
     if encoder.missing and parent_id and not ledger.known(session_id, agent_id, parent_id).channels:
+        yield from ledger.ready()
         _, stored = yield read_checkpoint(session_id, agent_id, str(parent_id))
         if stored is not None:
             decode(ledger, vault, stored, None)  # and remember what it holds
     new = encoder.encode()
-    yield from _store_overtaken(ledger, run, agent_id, parent_id)
+    yield from _store_overtaken(ledger, run, agent_id, parent_id, policy)
+    at_once = bool(run.waiting)  # somebody waits for these writes, which go along
     # announced before it is remembered: whoever finds it made must find the put that makes it
     ended, company = run.begin_put((agent_id, checkpoint_id))
     ledger.runs.remember(run, agent_id, checkpoint_id)
+    save = _Save(ledger, run, vault, encoder, new, company, parent_id if agent_id == "" else None)
     try:
-        try:
-            yield from _store(ledger, run, encoder, new, company, parent_id)
-        except ReuseRefused:
-            yield from _store(ledger, run, encoder, encoder.encode(reuse=False), company, parent_id)
-        except Duplicate:
-            yield from _compare(ledger, vault, session_id, new)
-            yield from _store_writes(ledger, run, company)
+        if policy is None and not ledger.queue.entries:
+            yield from save.alone()
+        else:
+            yield from refuse_if_busy(ledger, run, "put", agent_id, checkpoint_id)
+            yield from submit(ledger.queue, save.change(), policy, at_once=at_once or save.at_once(policy))
     except BaseException as error:
         _settle(company, error)
         raise
     finally:
+        save.encoder = None
         ended.set_result(None)
     ledger.remember(session_id, agent_id, checkpoint_id, encoder.known)
     _stored(ledger, run, company)
@@ -110,7 +117,7 @@ def put_writes(
     task_id, task_path = ids.clean(task_id, "task_id"), ids.clean(task_path, "task_path")
     for channel, _ in writes:
         ids.clean(channel, "channel")
-    vault = yield from ledger.vault(serde)
+    vault = yield from ledger.vault(serde, adding=True)
     run = ledger.runs.writing(conf, session_id, None)
     blind = run is None
     run = run or Run(ledger.runs, session_id, None)
@@ -136,6 +143,7 @@ def put_writes(
     if put is not None and not put.done():
         yield put
     if blind:
+        yield from ledger.ready()
         if not (yield checkpoint_exists(session_id, *place)):
             raise UnknownCheckpoint(
                 f"thread {session_id!r}, namespace {agent_id!r} holds no checkpoint {place[1]!r} to which these writes"
@@ -143,6 +151,10 @@ def put_writes(
             )
         yield from _store_writes(ledger, run, [entry])
         _stored(ledger, run, [entry])
+        return
+    policy = policy_of(ledger, conf, run)
+    if policy is not None or ledger.queue.entries:
+        yield from _queue_writes(ledger, run, [entry], policy)
         return
     role = run.join(entry)
     if role is not None:
@@ -189,12 +201,159 @@ def _placed(entries: Sequence[Waiting]) -> list[PlacedWrite]:
     return [(*entry.place, row) for entry in entries for row in entry.rows]
 
 
+# --- queued
+
+
+def policy_of(ledger: Ledger, conf: Mapping[str, Any], run: Run) -> Batched | None:
+    """When the writes of a run are committed. Only those of a run whose end will be told may wait for it."""
+    return chosen(conf, ledger.flush) if run.watched else None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Save:
+    """A checkpoint on its way to the database, by itself or with what else waits."""
+
+    ledger: Ledger
+    run: Run
+    vault: Vault
+    encoder: Encoder | None
+    """As long as the caller waits: afterwards values need not be what they were when it called."""
+    new: NewCheckpoint
+    company: Sequence[Waiting]
+    parent_id: str | None
+    moment: str = field(default_factory=now)
+    status: str | None = None
+    metadata: str | None = None
+
+    def __post_init__(self) -> None:
+        assert self.encoder is not None
+        new = self.new
+        own = [row for entry in self.company if entry.place == (new.agent_id, new.checkpoint_id) for row in entry.rows]
+        self.status, self.metadata = self.encoder.status(own), new.metadata
+        self._join(new)
+
+    def _join(self, new: NewCheckpoint) -> None:
+        """Lets writes go along with a checkpoint."""
+        memory = {row.memory_id: row for rows in (*(e.memory for e in self.company), new.memory) for row in rows}
+        new.writes, new.memory = _placed(self.company), list(memory.values())
+
+    def alone(self) -> Flow[None]:
+        """By itself, under whatever may come up."""
+        try:
+            yield from self._store(self.new)
+        except ReuseRefused:
+            if self.encoder is None:
+                raise
+            new = self.encoder.encode(reuse=False)
+            self._join(new)
+            yield from self._store(new)
+        except Duplicate:
+            yield from _compare(self.ledger, self.vault, self.run.session_id, self.new)
+            yield from _store_writes(self.ledger, self.run, self.company)
+
+    def _store(self, new: NewCheckpoint) -> Flow[None]:
+        ledger, run = self.ledger, self.run
+        yield from refuse_if_busy(ledger, run, "put", new.agent_id, new.checkpoint_id)
+        version = yield self.operation(writer_of(ledger, run, self.parent_id), new)
+        while version is None:
+            head, stored = yield read_checkpoint(run.session_id, new.agent_id, new.checkpoint_id, values=False)
+            if stored is not None and stored.body == new.body:
+                break  # our own commit, whose answer was lost before another run took over
+            yield from refuse(ledger, run, "put", new.agent_id, new.checkpoint_id, head)
+            version = yield self.operation(regardless(ledger, run, head), new)
+        self.done()
+
+    def operation(self, writer: Writer, new: NewCheckpoint) -> Operation[int | None]:
+        """Sends it on these terms."""
+        news = is_news(self.run, self.status, writer.holds)
+        new.status, new.metadata = (self.status, self.metadata) if news else (None, None)
+        return put_checkpoint(writer, new, self.moment)
+
+    def done(self) -> None:
+        """Notes that it is stored."""
+        self.run.claimed = True
+        if self.new.agent_id == "":
+            self.run.last_committed = self.new.checkpoint_id
+
+    def at_once(self, policy: Batched | None) -> bool:
+        """Whether it may not wait: by the policy, or because what it takes over from its parent may go meanwhile."""
+        run, new = self.run, self.new
+        if policy is None:
+            return True
+        assert self.encoder is not None
+        if new.reused_from and (new.agent_id or new.reused_from != run.checkpoint_read):
+            maker = self.ledger.runs.maker(run.session_id, new.agent_id, new.reused_from)
+            if maker is not run:
+                return True
+        metadata = self.encoder.metadata
+        transition = Transition(
+            "checkpoint",
+            run.session_id,
+            new.agent_id,
+            new.checkpoint_id,
+            tuple(self.encoder.new_versions),
+            ends=self.status not in (None, "active"),
+            step=metadata.get("step"),
+            source=metadata.get("source"),
+        )
+        return policy.at_once(transition)
+
+    def change(self) -> Change:
+        """It as one of those that wait."""
+        new, run = self.new, self.run
+
+        def operation(claimed: bool) -> Operation[Any]:
+            return self.operation(writer_of(self.ledger, run, self.parent_id, claimed), new)
+
+        def stored(version: Any) -> bool:
+            if version is not None:
+                self.done()
+            return version is not None
+
+        weight = len(new.body) + len(new.state) + sum(len(row.content) for row in new.memory)
+        return Change(run, weight, True, operation, stored, self.alone)
+
+
+def _queue_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting], policy: Batched | None) -> Flow[None]:
+    """Adds writes to what waits; they belong to a checkpoint that is stored, or waits itself."""
+    yield from refuse_if_busy(ledger, run, "put_writes", *entries[0].place)
+    moment = now()
+    sent = _Sent(run, entries)
+
+    def operation(claimed: bool) -> Operation[Any]:
+        if sent.status is not None:
+            run.touched = (sent.status, 0.0)
+        writer = writer_of(ledger, run, sent.parent_id, claimed)
+        return put_pending_writes(writer, sent.writes, sent.memory, sent.status, moment)
+
+    def stored(version: Any) -> bool:
+        run.claimed = run.claimed or version is not None
+        return version is not None
+
+    weight = sum(len(row.place) for _, _, row in sent.writes)
+    weight += sum(len(row.content) for rows in sent.memory.values() for row in rows)
+    change = Change(run, weight, False, operation, stored, lambda: _store_writes(ledger, run, entries))
+    yield from submit(ledger.queue, change, policy, at_once=_writes_at_once(run, entries, sent.status, policy))
+    _stored(ledger, run, entries)
+
+
+def _writes_at_once(run: Run, entries: Sequence[Waiting], status: str | None, policy: Batched | None) -> bool:
+    if policy is None:
+        return True
+    agent_id, checkpoint_id = entries[0].place
+    rows = [row for entry in entries for row in entry.rows]
+    channels = tuple(dict.fromkeys(row.channel for row in rows))
+    place = (run.session_id, agent_id, checkpoint_id)
+    transition = Transition("writes", *place, channels, ends=status is not None, task_id=rows[0].task_id)
+    return policy.at_once(transition)
+
+
 # --- storing
 
 
-def writer_of(ledger: Ledger, run: Run, parent_id: str | None) -> Writer:
-    """The terms on which a run writes now."""
-    version = None if run.blind else (HELD if run.claimed else run.read_version)
+def writer_of(ledger: Ledger, run: Run, parent_id: str | None, claimed: bool = False) -> Writer:
+    """The terms on which a run writes now; `claimed`: behind a write of its own, in one transaction."""
+    version = None if run.blind else (HELD if run.claimed or claimed else run.read_version)
     return Writer(
         run.session_id, run.token, version, str(parent_id) if parent_id else None, ledger.owner(), ledger.ttl_seconds
     )
@@ -205,66 +364,58 @@ def regardless(ledger: Ledger, run: Run, head: Head | None) -> Writer:
     return Writer(run.session_id, run.token, head.version if head else 0, None, ledger.owner(), ledger.ttl_seconds)
 
 
-def _store(
-    ledger: Ledger, run: Run, encoder: Encoder, new: NewCheckpoint, company: Sequence[Waiting], parent_id: str | None
-) -> Flow[None]:
-    own = [row for entry in company if entry.place == (new.agent_id, new.checkpoint_id) for row in entry.rows]
-    memory = {row.memory_id: row for rows in (*(entry.memory for entry in company), new.memory) for row in rows}
-    new.writes, new.memory, new.status = _placed(company), list(memory.values()), encoder.status(own)
-    if not is_news(run, new.status):
-        new.status = new.metadata = None
-    yield from refuse_if_busy(ledger, run, "put", new.agent_id, new.checkpoint_id)
-    writer = writer_of(ledger, run, parent_id if new.agent_id == "" else None)
-    version = yield put_checkpoint(writer, new, now())
-    while version is None:
-        head, stored = yield read_checkpoint(run.session_id, new.agent_id, new.checkpoint_id, values=False)
-        if stored is not None and stored.body == new.body:
-            break  # our own commit, whose answer was lost before another run took over
-        yield from refuse(ledger, run, "put", new.agent_id, new.checkpoint_id, head)
-        version = yield put_checkpoint(regardless(ledger, run, head), new, now())
-    run.claimed = True
-    if new.agent_id == "":
-        run.last_committed = new.checkpoint_id
-
-
-def is_news(run: Run, status: str | None) -> bool:
+def is_news(run: Run, status: str | None, claimed: bool = False) -> bool:
     """Whether the session's row has to be written: not if it says the same already, and is less than a second old."""
     moment = time.monotonic()
-    if run.claimed and run.touched[0] == status and moment - run.touched[1] < TOUCH_SECONDS:
+    if (run.claimed or claimed) and run.touched[0] == status and moment - run.touched[1] < TOUCH_SECONDS:
         return False
     run.touched = (status, moment)
     return True
+
+
+class _Sent:
+    """Writes as they are sent."""
+
+    def __init__(self, run: Run, entries: Sequence[Waiting]) -> None:
+        agent_id, checkpoint_id = entries[0].place
+        self.parent_id = checkpoint_id if agent_id == "" else None
+        self.writes = _placed(entries)
+        self.memory: dict[tuple[str, str], list[MemoryRow]] = {}
+        for entry in entries:
+            self.memory.setdefault(entry.place, []).extend(entry.memory)
+        self.status = status_after([row for _, _, row in self.writes])
 
 
 def _store_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[None]:
     if not entries:
         return
     agent_id, checkpoint_id = entries[0].place
-    writes = _placed(entries)
-    memory: dict[tuple[str, str], list[MemoryRow]] = {}
-    for entry in entries:
-        memory.setdefault(entry.place, []).extend(entry.memory)
+    sent = _Sent(run, entries)
     yield from refuse_if_busy(ledger, run, "put_writes", agent_id, checkpoint_id)
-    writer = writer_of(ledger, run, checkpoint_id if agent_id == "" else None)
-    status = status_after([row for _, _, row in writes])
-    if status is not None:
-        run.touched = (status, 0.0)
-    version = yield put_pending_writes(writer, writes, memory, status, now())
+    writer = writer_of(ledger, run, sent.parent_id)
+    if sent.status is not None:
+        run.touched = (sent.status, 0.0)
+    version = yield put_pending_writes(writer, sent.writes, sent.memory, sent.status, now())
     while version is None:
         head = yield read_root(run.session_id)
         yield from refuse(ledger, run, "put_writes", agent_id, checkpoint_id, head)
-        version = yield put_pending_writes(regardless(ledger, run, head), writes, memory, status, now())
+        writer = regardless(ledger, run, head)
+        version = yield put_pending_writes(writer, sent.writes, sent.memory, sent.status, now())
     # A checkpoint that this run read or made, and that a prune has dropped since, takes its writes along.
     run.claimed = True
 
 
-def _store_overtaken(ledger: Ledger, run: Run, agent_id: str, parent_id: str | None) -> Flow[None]:
+def _store_overtaken(
+    ledger: Ledger, run: Run, agent_id: str, parent_id: str | None, policy: Batched | None
+) -> Flow[None]:
     """Stores writes held for a checkpoint that is in the ledger although this process did not put it."""
     if not parent_id or run.put_of((agent_id, str(parent_id))) is not None:
         return
     with run.lock:
         entries = run.held.pop((agent_id, str(parent_id)), None)
-    if entries:
+    if entries and (policy is not None or ledger.queue.entries):
+        yield from _queue_writes(ledger, run, entries, policy)
+    elif entries:
         yield from _store_writes(ledger, run, entries)
 
 

@@ -1,0 +1,191 @@
+"""A queued write that loses: nothing of it is kept, it is on record, and its run is stopped and never returns."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from langgraph_ledger import Batched, LedgerSaver, StateConflict, retry_on_conflict
+from langgraph_ledger.errors import WrongFlavour
+from tests.direct import query
+from tests.flush.counting import at, counting, prefix
+from tests.four_ways import Backend, Flavoured
+
+Opener = Callable[..., Flavoured]
+NEVER = Batched(100_000, None)
+START = {"number": 0, "seen": []}
+
+
+def rival(backend: Backend, to: int = 100) -> None:
+    """Another process's run, from beginning to end."""
+    with LedgerSaver(backend.url) as saver:
+        graph = counting(saver, to)
+        begin = None if saver.get_tuple(at("1")) else START
+        if begin is None:
+            graph.update_state(at("1"), {"number": to, "seen": []}, as_node="step")
+        else:
+            graph.invoke(begin, at("1"))
+
+
+def rows(backend: Backend, table: str) -> int:
+    return int(query(backend, f"SELECT COUNT(*) FROM {table}")[0][0])
+
+
+@pytest.mark.parametrize("durability", ["sync", "async"])
+@pytest.mark.parametrize("flush", [NEVER, Batched(4, None), "important"], ids=["never", "by number", "important"])
+def test_a_run_that_is_overtaken_never_returns(
+    open_four: Opener, backend: Backend, flush: Any, durability: str
+) -> None:
+    """It is overtaken at step 6; what it had committed before stays, and nothing of it is added."""
+    ran: list[int] = []
+    stored: list[int] = []
+
+    def each(number: int) -> None:
+        ran.append(number)
+        if number == 6:
+            rival(backend)
+            with LedgerSaver(backend.url) as saver:
+                stored.append(len(saver.history("1")))
+
+    four = open_four(flush=flush)
+    with pytest.raises(StateConflict) as caught:
+        four.invoke(counting(four.saver, 40, each), START, at("1"), durability=durability)
+    conflict = caught.value
+    assert conflict.committed is (flush is not NEVER)
+    with LedgerSaver(backend.url) as saver:
+        rejected = saver.rejected_writes("1")
+        assert len(rejected) == 1
+        assert rejected[0].payload["writer"] == conflict.writer
+        assert len([e for e in saver.history("1") if e.checkpoint_type == "checkpoint"]) == stored[0]
+        latest = saver.get_tuple(at("1"))
+        assert latest is not None
+        assert latest.checkpoint["channel_values"]["number"] == 100
+        line = set(saver.ancestors(at("1")))
+        assert conflict.last_committed is None or conflict.last_committed in line
+    if isinstance(flush, Batched) and flush is not NEVER and durability == "sync":
+        assert ran[-1] <= 10, "it is stopped at its next step once it is known"
+
+
+def test_of_two_under_batched_exactly_one_wins(open_four: Opener, backend: Backend) -> None:
+    """Both have read, and neither has committed anything, when the second one begins and ends within the first."""
+    one, other = open_four(flush=NEVER), open_four(flush=NEVER)
+    results: list[Any] = []
+
+    def each(number: int) -> None:
+        if number == 3 and not results:
+            results.append(None)
+            saver = LedgerSaver(backend.url, flush=NEVER)
+            results[0] = counting(saver, 10).invoke(START, at("1"))
+            saver.close()
+
+    assert other.saver is not one.saver
+    with pytest.raises(StateConflict):
+        one.invoke(counting(one.saver, 10, each), START, at("1"))
+    assert results[0]["number"] == 10
+    with LedgerSaver(backend.url) as saver:
+        assert prefix(saver, "1") == 10
+        assert len(saver.rejected_writes("1")) == 1
+
+
+def test_a_conflict_found_in_the_background_stops_the_run(open_four: Opener, backend: Backend) -> None:
+    """Nothing is flushed by the run itself: time does it, and the run learns of it at its next step."""
+    ran: list[int] = []
+    fenced: list[bool] = []
+
+    def each(number: int) -> None:
+        ran.append(number)
+        if number == 3:
+            rival(backend)
+            run = next(iter(four.saver._ledger.open_runs()))
+            for _ in range(500):
+                if run.fenced is not None:
+                    break
+                time.sleep(0.02)
+            fenced.append(run.fenced is not None)
+
+    four = open_four(flush=Batched(100_000, 0.2))
+    with pytest.raises(StateConflict):
+        four.invoke(counting(four.saver, 40, each), START, at("1"), durability="sync")
+    assert fenced == [True]
+    assert ran == [1, 2, 3]
+
+
+def test_a_retry_adds_the_input_once(backend: Backend) -> None:
+    tries: list[int] = []
+
+    def each(number: int) -> None:
+        if number == 3 and not tries:
+            tries.append(number)
+            with LedgerSaver(backend.url) as other:
+                counting(other, 2).invoke(START, at("1"))
+
+    with LedgerSaver(backend.url, flush=NEVER) as saver:
+        found = retry_on_conflict(counting(saver, 5, each), {"number": 1, "seen": [0]}, at("1"))
+        assert found["seen"] == [1, 2, 0, 2, 3, 4, 5]
+
+
+def test_a_conflict_that_is_only_reported(open_four: Opener, backend: Backend) -> None:
+    def each(number: int) -> None:
+        if number == 3:
+            rival(backend)
+
+    four = open_four(flush=NEVER, on_conflict="report")
+    assert four.invoke(counting(four.saver, 10, each), START, at("1"))["number"] == 10
+    rejected = four.call("rejected_writes", "1")
+    assert [entry.payload["accepted"] for entry in rejected] == [True]
+    assert four.get_tuple(at("1")).checkpoint["channel_values"]["number"] == 10
+
+
+def test_a_deleted_thread_stays_deleted(open_four: Opener, backend: Backend) -> None:
+    def each(number: int) -> None:
+        if number == 3:
+            with LedgerSaver(backend.url) as other:
+                other.delete_thread("1")
+
+    four = open_four(flush=Batched(2, None))
+    with pytest.raises(StateConflict):
+        four.invoke(counting(four.saver, 10, each), START, at("1"), durability="sync")
+    assert rows(backend, "agent_memory") == 0
+    assert four.get_tuple(at("1")) is None
+
+
+def test_a_fork_of_an_old_checkpoint_that_is_pruned_meanwhile(open_four: Opener, backend: Backend) -> None:
+    """What its first checkpoint takes over from its parent is either stored with it or there."""
+    four = open_four(flush=NEVER)
+    graph = counting(four.saver, 30)
+    four.invoke(graph, {"number": 0, "seen": [], "more": ["x" * 1000]}, at("1"))
+    old = next(s for s in four.get_state_history(graph, at("1")) if s.values["number"] == 20)
+
+    def each(number: int) -> None:
+        if number == 23:
+            with LedgerSaver(backend.url) as other:
+                other.prune(["1"])
+
+    again = counting(four.saver, 25, each)
+    assert four.invoke(again, None, old.config)["number"] == 25
+    assert four.get_state(again, at("1")).values["seen"] == list(range(1, 26))
+
+
+def test_a_synchronous_call_where_it_would_wait_for_ever(backend: Backend) -> None:
+    """On a loop that is just committing asynchronously, a synchronous read works or says why it cannot."""
+
+    async def main() -> None:
+        async with LedgerSaver(backend.url, flush=NEVER) as saver:
+            graph = counting(saver, 1000, is_async=True)
+            stream = graph.astream(START, at("1"), durability="sync")
+            for _ in range(5):
+                await anext(stream)
+            saver._driver.trace = lambda event, statement: 0.2 if (event, statement) == ("before", "commit") else None
+            task = asyncio.create_task(saver.aflush())
+            while saver._ledger.queue.turn is None:
+                await asyncio.sleep(0)
+            with pytest.raises(WrongFlavour, match="would wait for ever"):
+                saver.get_tuple(at("1"))
+            await task
+            saver._driver.trace = None
+            assert saver.get_tuple(at("1")) is not None
+            await stream.aclose()  # type: ignore[attr-defined]
+
+    asyncio.run(main())

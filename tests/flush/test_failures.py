@@ -1,0 +1,347 @@
+"""What goes wrong while changes wait: a database that is full, gone or slow, a fork, an exit, a cancelled task."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from langgraph_ledger import Batched, LedgerError, LedgerSaver
+from langgraph_ledger.errors import DatabaseError, DatabaseUnavailable
+from tests.flush.counting import at, counting, prefix
+from tests.four_ways import Backend, Flavoured
+from tests.postgres_server import create_database, own_server
+
+ROOT = Path(__file__).parent.parent.parent
+NEVER = Batched(100_000, None)
+START = {"number": 0, "seen": []}
+
+
+def number_on(url: str, thread: str = "1") -> int:
+    with LedgerSaver(url) as saver:
+        return prefix(saver, thread)
+
+
+# --- a disk that is full
+
+
+@pytest.mark.parametrize("flush", [Batched(5, None), Batched(100_000, 0.05), "important"], ids=repr)
+def test_a_full_disk(sqlite_path: str, flush: Any) -> None:
+    """The error reaches the caller, nothing that was committed is lost, and once there is room nothing at all is."""
+    with LedgerSaver(sqlite_path, flush=flush) as saver:
+        saver.setup()
+        ran: list[int] = []
+
+        def limit(pages: int) -> None:
+            with saver._driver._connection(_write()) as connection:
+                (used,) = connection.execute("PRAGMA page_count").fetchone()
+                connection.execute(f"PRAGMA max_page_count = {used if pages == 0 else pages}")
+
+        def each(number: int) -> None:
+            ran.append(number)
+            if number == 8:
+                limit(0)
+            if number > 8:
+                time.sleep(0.02)
+
+        graph = counting(saver, 200, each)
+        with pytest.raises(DatabaseError, match="full"):
+            graph.invoke(START, at("1"), durability="sync")
+        before = number_on(sqlite_path)
+        assert before >= (3 if isinstance(flush, Batched) and flush.max_changes == 5 else -1)
+        with pytest.raises(DatabaseError, match="full"):
+            graph.get_state(at("1"))
+        limit(1_000_000)
+        at_least = graph.get_state(at("1")).values.get("number", 0)
+        assert at_least >= max(before, 0)
+        assert graph.invoke(None, at("1"))["number"] == 200
+        assert prefix(saver, "1") == 200
+        assert saver.rejected_writes() == []
+
+
+def _write() -> Any:
+    from langgraph_ledger.statements import Access, Operation
+
+    return Operation("a test's look", Access.WRITE, lambda: iter(()))  # type: ignore[arg-type, return-value]
+
+
+# --- a server that is gone
+
+
+class Server:
+    """A Postgres server that can be stopped and started again."""
+
+    def __init__(self, url: str) -> None:
+        with psycopg.connect(url) as connection:
+            (self.data,) = connection.execute("SHOW data_directory").fetchone()  # type: ignore[misc]
+        pid = self._pid()
+        self.command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
+        self.binary = os.readlink(f"/proc/{pid}/exe")
+        self.user = os.stat(self.data).st_uid
+        self.url = create_database(url)
+
+    def _pid(self) -> int:
+        return int(Path(self.data, "postmaster.pid").read_text().splitlines()[0])
+
+    def stop(self) -> None:
+        pid = self._pid()
+        os.kill(pid, signal.SIGQUIT)  # at once, as if it had been killed
+        while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
+            time.sleep(0.01)
+
+    def start(self) -> None:
+        Path(self.data, "postmaster.pid").unlink(missing_ok=True)
+        user = self.user if os.geteuid() == 0 else None
+        subprocess.Popen(
+            [self.binary, *self.command[1:]],
+            user=user,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        for _ in range(1000):
+            try:
+                psycopg.connect(self.url).close()
+                return
+            except psycopg.OperationalError:
+                time.sleep(0.02)
+        raise AssertionError("the server does not start")
+
+
+def patiently(call: Callable[[], Any]) -> Any:
+    """A pool that could not connect takes its time before it tries again."""
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return call()
+        except DatabaseUnavailable:
+            assert time.monotonic() < deadline
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Popen, for the server that goes on
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("flavour", "flush"),
+    [("sync", Batched(5, None)), ("async", Batched(5, None)), ("async", Batched(100_000, 0.1)), ("sync", "important")],
+    ids=str,
+)
+def test_a_server_that_is_stopped_and_started_again(flavour: str, flush: Any) -> None:
+    with own_server() as url:
+        server = Server(url)
+        runner = asyncio.Runner() if flavour == "async" else None
+        four = Flavoured(LedgerSaver(server.url, flush=flush, timeout=2.0), runner)
+
+        def each(number: int) -> None:
+            if number == 8:
+                server.stop()
+            if number > 8:
+                time.sleep(0.02)
+
+        graph = counting(four.saver, 60, each, is_async=four.is_async)
+        with pytest.raises(LedgerError) as caught:
+            four.invoke(graph, START, at("1"), durability="sync")
+        assert isinstance(caught.value, DatabaseUnavailable)
+        server.start()
+        on_disk = number_on(server.url)
+        assert on_disk >= (3 if isinstance(flush, Batched) and flush.max_changes == 5 else -1)
+        reached = patiently(lambda: four.get_state(graph, at("1"))).values.get("number", 0)
+        assert reached >= 7, "what waited has been committed by now"
+        assert four.invoke(graph, None, at("1"))["number"] == 60
+        assert number_on(server.url) == 60
+        four.close()
+        if runner is not None:
+            runner.close()
+
+
+# --- a database that is slow
+
+
+def test_a_slow_database_pushes_back(open_four: Callable[..., Flavoured]) -> None:
+    waiting: list[int] = []
+    four = open_four(flush=Batched(5, 0.01))
+    four.call("setup")
+    four.saver._driver.trace = lambda event, statement: 0.05 if (event, statement) == ("before", "commit") else None
+    graph = counting(
+        four.saver,
+        60,
+        lambda number: waiting.append(len(four.saver._ledger.queue.entries)),
+        is_async=four.is_async,
+    )
+    four.invoke(graph, START, at("1"), durability="sync")
+    assert max(waiting) <= 5 * 2 + 2, "five checkpoints, and what the tasks before them wrote"
+
+
+def test_bytes_are_limited_too(open_four: Callable[..., Flavoured]) -> None:
+    from langgraph_ledger import flushing
+
+    held: list[int] = []
+    four = open_four(flush=NEVER)
+
+    def big(number: int) -> None:
+        held.append(four.saver._ledger.queue._bytes)
+
+    graph = counting(four.saver, 30, big, is_async=four.is_async, payload=2**20)
+    four.invoke(graph, START, at("1"), durability="sync")
+    assert 2 * 2**20 < max(held) <= flushing.MAX_BYTES + 3 * 2**20
+
+
+# --- processes
+
+FORK = """
+import os, sys
+from langgraph_ledger import Batched, LedgerSaver
+from langgraph_ledger.errors import DatabaseUnavailable
+from tests.flush.counting import at, counting, prefix
+
+saver = LedgerSaver(sys.argv[1], flush=Batched(1000, float(sys.argv[2]) if len(sys.argv) > 2 else None))
+graph = counting(saver, 20)
+stream = graph.stream({"number": 0, "seen": []}, at("1"), durability="sync")
+for _ in range(8):
+    next(stream)
+assert saver._ledger.queue.entries
+(run,) = saver._ledger.open_runs()
+pid = os.fork()
+if pid == 0:
+    assert not saver._ledger.queue.entries
+    saver.flush()
+    try:
+        run.check()
+    except DatabaseUnavailable as error:
+        assert "forked" in str(error)
+    else:
+        os._exit(3)
+    assert counting(saver, 5).invoke({"number": 0, "seen": []}, at("child"))["number"] == 5
+    saver.close()
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+with LedgerSaver(sys.argv[1]) as other:
+    assert prefix(other, "1") == -1, "the child has committed nothing of it"
+    assert prefix(other, "child") == 5
+for _ in stream:
+    pass
+with LedgerSaver(sys.argv[1]) as other:
+    assert prefix(other, "1") == 20
+saver.close()
+"""
+
+EXIT = """
+import asyncio, sys
+from langgraph_ledger import Batched, LedgerSaver
+from tests.flush.counting import at, counting
+
+saver = LedgerSaver(sys.argv[1], flush=Batched(1000, 60.0))
+graph = counting(saver, 50)
+
+async def main():
+    stream = graph.astream({"number": 0, "seen": []}, at("1"), durability="sync")
+    for _ in range(8):
+        await anext(stream)
+    await stream.aclose()
+
+if sys.argv[2] == "async":
+    asyncio.run(main())
+else:
+    stream = graph.stream({"number": 0, "seen": []}, at("1"), durability="sync")
+    for _ in range(8):
+        next(stream)
+assert saver._ledger.queue.entries or sys.argv[2] == "async"
+if sys.argv[2] == "dropped":
+    del saver, graph, stream
+"""
+
+
+def script(text: str, *arguments: str) -> None:
+    found = subprocess.run(
+        [sys.executable, "-W", "error", "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_a_child_drops_its_parents_queue(backend: Backend) -> None:
+    script(FORK, backend.url)
+
+
+@pytest.mark.parametrize("how", ["sync", "async", "dropped"])
+def test_what_waits_at_exit_is_committed(backend: Backend, how: str) -> None:
+    script(EXIT, backend.url, how)
+    assert number_on(backend.url) >= 6
+
+
+def test_a_cancelled_run(backend: Backend) -> None:
+    """Once the cancelled task has been awaited, what it did is on disk, and nothing is in the way of the next run."""
+
+    async def main() -> None:
+        async with LedgerSaver(backend.url, flush=NEVER) as saver:
+            reached = asyncio.Event()
+
+            def each(number: int) -> None:
+                if number == 12:
+                    asyncio.get_running_loop().call_soon(reached.set)
+
+            graph = counting(saver, 10_000, each, is_async=True)
+            task = asyncio.create_task(graph.ainvoke(START, at("1"), durability="sync"))
+            await reached.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with LedgerSaver(backend.url) as other:
+                assert 10 <= prefix(other, "1") < 10_000
+                assert other.sessions()[0].status == "paused"
+            again = counting(saver, 30, is_async=True)
+            assert (await again.ainvoke(None, at("1")))["number"] >= 30
+
+    asyncio.run(main())
+
+
+def test_closing_while_it_cannot_be_committed(fresh_postgres_url: Callable[[], str]) -> None:
+    """Whoever closes is told what could not be stored."""
+    url = fresh_postgres_url()
+    saver = LedgerSaver(url, flush=NEVER, timeout=1.0)
+    stream = counting(saver, 50).stream(START, at("1"), durability="sync")
+    for _ in range(5):
+        next(stream)
+    with closing(psycopg.connect(url, autocommit=True)) as connection:
+        connection.execute("ALTER TABLE checkpoint_log RENAME TO gone")
+    with pytest.raises(LedgerError):
+        saver.close()
+    with pytest.raises(LedgerError):
+        list(stream)
+
+
+# --- connections of the caller's
+
+
+@pytest.mark.parametrize("how", ["max_delay", "max_changes", "close"])
+def test_a_connection_of_one_event_loop(fresh_postgres_url: Callable[[], str], how: str) -> None:
+    url = fresh_postgres_url()
+    flush = {"max_delay": Batched(1000, 0.05), "max_changes": Batched(5, None), "close": NEVER}[how]
+
+    async def main() -> None:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+            saver = LedgerSaver(connection, flush=flush)
+            graph = counting(saver, 50, is_async=True)
+            stream = graph.astream(START, at("1"), durability="sync")
+            for _ in range(8):
+                await anext(stream)
+            if how == "max_delay":
+                while saver._ledger.queue.entries:
+                    await asyncio.sleep(0.01)
+            if how == "close":
+                await saver.aclose()
+            with LedgerSaver(url) as other:
+                assert prefix(other, "1") >= 3
+            if how != "close":
+                await stream.aclose()  # type: ignore[attr-defined]
+                await saver.aclose()
+                with LedgerSaver(url) as other:
+                    assert prefix(other, "1") >= 6
+
+    asyncio.run(main())
