@@ -16,7 +16,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import ids
 from langgraph_ledger.errors import InvalidInput, ValueNotStorable
-from langgraph_ledger.flow import Flow, Pause
+from langgraph_ledger.flow import Flow, Pause, holds_up_loop
 from langgraph_ledger.flushing import Change, submit
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.memory import Chunker
@@ -171,10 +171,16 @@ def record_end(
 def _checkpoint_stored(ledger: Ledger, run: Run, spot: Spot, conf: Mapping[str, Any]) -> Flow[None]:
     """Waits for the checkpoint that the call's step follows, so that whatever comes later in the log moved past it.
 
-    Under durability "exit" there is none to wait for.
+    Under durability "exit" there is none to wait for. A synchronous call in an asynchronous node must not wait: the
+    checkpoint may need the loop that it holds up.
     """
     checkpoint_id = spot.checkpoint_id
-    if conf.get("__pregel_durability") == "exit" or not checkpoint_id or isinstance(checkpoint_id, Marked):
+    if (
+        holds_up_loop.get()
+        or conf.get("__pregel_durability") == "exit"
+        or not checkpoint_id
+        or isinstance(checkpoint_id, Marked)
+    ):
         return
     place = (spot.agent_id, str(checkpoint_id))
     put = run.put_of(place)
