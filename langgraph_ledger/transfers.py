@@ -105,7 +105,8 @@ def _store(target: BaseCheckpointSaver[Any], thread_id: str, items: Sequence[Che
         namespace, checkpoint_id, parent_id = _place(item)
         own = item.checkpoint["channel_versions"]
         before = versions.get((namespace, parent_id or ""), {})
-        changed = {channel: version for channel, version in own.items() if before.get(channel) != version}
+        values = item.checkpoint["channel_values"]
+        changed = {name: version for name, version in own.items() if name in values or before.get(name) != version}
         versions[namespace, checkpoint_id] = own
         target.put(_config(thread_id, namespace, _marked(parent_id, run)), item.checkpoint, item.metadata, changed)
         place = _config(thread_id, namespace, _marked(checkpoint_id, run))
