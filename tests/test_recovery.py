@@ -227,6 +227,23 @@ def test_resolving(four: Flavoured, crash: Callable[..., Any]) -> None:
     assert found.status == "completed"
 
 
+@pytest.mark.parametrize("result", [2**64, {"id": object()}])
+def test_a_result_that_cannot_be_stored_is_refused(four: Flavoured, crash: Callable[..., Any], result: Any) -> None:
+    config = crash()
+    with pytest.raises(LedgerError, match="cannot be stored"):
+        four.call("resolve_call", thread_of(config), "c1", happened=True, result=result)
+    assert [c.status for c in four.call("find_calls", thread_of(config), "c1")] == ["unknown"]
+
+
+def test_a_result_that_was_found_out_is_kept_whatever_its_size(
+    open_four: Callable[..., Flavoured], crash: Callable[..., Any]
+) -> None:
+    four, config = open_four(log_limit=10), crash()
+    four.call("resolve_call", thread_of(config), "c1", happened=True, result="x" * 5000)
+    (found,) = four.call("find_calls", thread_of(config), "c1")
+    assert (found.kept, found.result) == (True, "x" * 5000)
+
+
 # --- resources
 
 
