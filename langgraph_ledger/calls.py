@@ -70,6 +70,11 @@ def call_id_of(given: Any) -> str:
         return f"sha256:{hashlib.sha256(repr(given).encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
+def error_name(error: BaseException) -> str:
+    """The kind of an error, as the log names it."""
+    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+
+
 def spot_of(ledger: Ledger, conf: Mapping[str, Any]) -> tuple[Spot, Run]:
     """Where the code that runs with this config stands, and on whose behalf."""
     session_id = ids.thread_of(conf)
