@@ -50,6 +50,8 @@ class Change:
     operation: Callable[[bool], Operation[Any]]
     stored: Callable[[Any], bool]
     alone: Callable[[], Flow[None]]
+    after: Callable[[], Flow[None]] | None = None
+    """What is to be done once it is stored, of what is safe to lose."""
     checked: bool = True
     """Whether it counts only as long as its run holds the thread."""
     number: int = 0
@@ -280,6 +282,8 @@ def _send(queue: Queue, group: Sequence[Change]) -> Flow[None]:
         if answers is None or not change.stored(answers[place]):
             yield from _alone(change)
         queue.removed(change)
+        if change.after is not None and change.run.fenced is None and change.run.lost is None:
+            yield from change.after()
 
 
 def _operations(group: Sequence[Change]) -> list[Operation[Any]]:

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import ids
+from langgraph_ledger import ids, working
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
@@ -104,6 +104,7 @@ def delete_thread(ledger: Ledger, thread_id: str) -> Flow[None]:
     session_id = ids.clean(thread_id, "thread_id")
     yield from ledger.ready()
     yield delete_session(session_id, uuid4().hex, now())
+    yield from working.forget(ledger, session_id)
     yield purge_tombstones(now())
 
 
@@ -173,6 +174,8 @@ def prune(ledger: Ledger, serde: SerializerProtocol, selection: Selection) -> Fl
             else:
                 step = prune_session(session_id, policy, partial(_summarise, vault), dry_run=selection.dry_run)
             freed.add((yield from _measured(step)))
+            if selection.strategy == "delete" and not selection.dry_run:
+                yield from working.forget(ledger, session_id)
         if named is not None or len(page) < PAGE:
             return freed
         after = page[-1]
@@ -186,6 +189,8 @@ def sweep(ledger: Ledger, dry_run: bool) -> Flow[Freed]:
         page = yield find_expired(after, now())
         for session_id in page:
             freed.add((yield from _measured(delete_session(session_id, uuid4().hex, now(), dry_run=dry_run))))
+            if not dry_run:
+                yield from working.forget(ledger, session_id)
         if len(page) < PAGE:
             return freed
         after = page[-1]

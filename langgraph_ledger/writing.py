@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from langchain_core.runnables import RunnableConfig
@@ -37,6 +38,7 @@ from langgraph_ledger.operations.checkpoints import (
     read_checkpoint,
     read_root,
 )
+from langgraph_ledger.operations.working import WorkingRow
 from langgraph_ledger.policies import Batched, Transition, chosen
 from langgraph_ledger.reading import decode
 from langgraph_ledger.records import now
@@ -44,6 +46,10 @@ from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run, Waiting
 from langgraph_ledger.statements import Operation
 from langgraph_ledger.vault import Vault
+from langgraph_ledger.working import Kept, keep
+
+NO_WRITES = "__no_writes__"
+"""LangGraph's channel for a task that has run and written nothing."""
 
 TOUCH_SECONDS = 1.0
 """How much `sessions.last_active_at` may lag behind while nothing else changes."""
@@ -85,6 +91,7 @@ def put(
     try:
         if policy is None and not ledger.queue.entries:
             yield from save.alone()
+            yield from save.after()
         else:
             yield from refuse_if_busy(ledger, run, "put", agent_id, checkpoint_id)
             yield from submit(ledger.queue, save.change(), policy, at_once=at_once or save.at_once(policy))
@@ -116,11 +123,12 @@ def put_writes(
     for channel, _ in writes:
         ids.clean(channel, "channel")
     vault = yield from ledger.vault(serde, adding=True)
+    place = (agent_id, str(checkpoint_id))
+    writes, kept = _apart(ledger, vault, place, writes, task_id, task_path)
     run = ledger.runs.writing(conf, session_id, None)
     blind = run is None
     run = run or Run(ledger.runs, session_id, None)
     run.check()
-    place = (agent_id, str(checkpoint_id))
     chunker = Chunker(vault, session_id, ledger.known(session_id, *place).ids, ledger.compression)
     rows = encode_writes(
         chunker,
@@ -132,7 +140,7 @@ def put_writes(
     )
     if not rows:
         return
-    entry = Waiting(place, rows, list(chunker.rows.values()), chunker.used)
+    entry = Waiting(place, rows, list(chunker.rows.values()), chunker.used, kept)
     put = run.put_of(place)
     if put is None and not (blind or isinstance(checkpoint_id, Marked) or ledger.runs.made(session_id, *place)):
         put = run.hold(entry)
@@ -149,6 +157,7 @@ def put_writes(
             )
         yield from _store_writes(ledger, run, [entry])
         _stored(ledger, run, [entry])
+        yield from _keep(ledger, run, [entry])
         return
     policy = policy_of(ledger, conf, run)
     if policy is not None or ledger.queue.entries:
@@ -160,6 +169,36 @@ def put_writes(
         yield from _store_company(ledger, run, entry, LINGER if in_a_graph and role is False else 0.0)
     if not entry.stored.done() or entry.stored.exception() is not None:
         yield entry.stored
+    yield from _keep(ledger, run, [entry])
+
+
+def _apart(
+    ledger: Ledger,
+    vault: Vault,
+    place: tuple[str, str],
+    writes: Sequence[tuple[str, Any]],
+    task_id: str,
+    task_path: str,
+) -> tuple[Sequence[tuple[str, Any]], Sequence[WorkingRow]]:
+    """A task's durable writes, and those to working channels. That the task has written is durable in any case."""
+    if not ledger.working_channels or ledger.working_channels.isdisjoint(channel for channel, _ in writes):
+        return writes, ()
+    kept = Kept(vault, place[0], ledger.compression)
+    for idx, (channel, value) in enumerate(writes):
+        if channel in ledger.working_channels:
+            kept.add(channel, place[1], value, partial(_working, channel), task_id, idx, task_path)
+    durable = [(channel, value) for channel, value in writes if channel not in ledger.working_channels]
+    return durable or [(NO_WRITES, None)], kept.rows
+
+
+def _working(channel: str) -> str:
+    return f"working channel {channel!r}"
+
+
+def _keep(ledger: Ledger, run: Run, entries: Sequence[Waiting]) -> Flow[None]:
+    for entry in entries:
+        if entry.working:
+            yield from keep(ledger, run.session_id, entry.place[0], None, entry.working)
 
 
 def _store_company(ledger: Ledger, run: Run, entry: Waiting, linger: float) -> Flow[None]:
@@ -222,12 +261,14 @@ class _Save:
     moment: str = field(default_factory=now)
     status: str | None = None
     metadata: str | None = None
+    working: Sequence[WorkingRow] = ()
 
     def __post_init__(self) -> None:
         assert self.encoder is not None
         new = self.new
         own = [row for entry in self.company if entry.place == (new.agent_id, new.checkpoint_id) for row in entry.rows]
         self.status, self.metadata = self.encoder.status(own), new.metadata
+        self.working = self.encoder.working
         self._join(new)
 
     def _join(self, new: NewCheckpoint) -> None:
@@ -260,6 +301,12 @@ class _Save:
             yield from refuse(ledger, run, "put", new.agent_id, new.checkpoint_id, head)
             version = yield self.operation(regardless(ledger, run, head), new)
         self.done()
+
+    def after(self) -> Flow[None]:
+        """Keeps the working values, which are worth nothing without the checkpoint."""
+        place = (self.run.session_id, self.new.agent_id)
+        rows = [*self.working, *(row for entry in self.company for row in entry.working)]
+        yield from keep(self.ledger, *place, self.new.checkpoint_id, rows)
 
     def operation(self, writer: Writer, new: NewCheckpoint) -> Operation[int | None]:
         """Sends it on these terms."""
@@ -309,7 +356,7 @@ class _Save:
             return version is not None
 
         weight = len(new.body) + len(new.state) + sum(len(row.content) for row in new.memory)
-        return Change(run, weight, True, operation, stored, self.alone)
+        return Change(run, weight, True, operation, stored, self.alone, self.after)
 
 
 def _queue_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting], policy: Batched | None) -> Flow[None]:
@@ -330,7 +377,8 @@ def _queue_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting], policy: 
 
     weight = sum(len(row.place) for _, _, row in sent.writes)
     weight += sum(len(row.content) for rows in sent.memory.values() for row in rows)
-    change = Change(run, weight, False, operation, stored, lambda: _store_writes(ledger, run, entries))
+    after = partial(_keep, ledger, run, entries) if any(entry.working for entry in entries) else None
+    change = Change(run, weight, False, operation, stored, lambda: _store_writes(ledger, run, entries), after)
     yield from submit(ledger.queue, change, policy, at_once=_writes_at_once(run, entries, sent.status, policy))
     _stored(ledger, run, entries)
 
@@ -415,6 +463,7 @@ def _store_overtaken(
         yield from _queue_writes(ledger, run, entries, policy)
     elif entries:
         yield from _store_writes(ledger, run, entries)
+        yield from _keep(ledger, run, entries)
 
 
 def _compare(ledger: Ledger, vault: Vault, session_id: str, new: NewCheckpoint) -> Flow[None]:
