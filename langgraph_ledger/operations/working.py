@@ -53,7 +53,7 @@ def write_working(
         {
             **place,
             "channel": row.channel,
-            "version": row.version,
+            "channel_version": row.version,
             "task_id": row.task_id,
             "idx": row.idx,
             "task_path": row.task_path,
@@ -63,7 +63,7 @@ def write_working(
         }
         for row in rows
     ]
-    older = [{**place, "channel": row.channel, "number": row.version[:10]} for row in rows if not row.task_id]
+    older = [{**place, "channel": row.channel, "channel_number": row.version[:10]} for row in rows if not row.task_id]
 
     def steps() -> Steps[None]:
         new = {**place, "checkpoint_id": checkpoint_id}

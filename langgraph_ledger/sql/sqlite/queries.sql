@@ -548,12 +548,12 @@ WHERE session_id = :session_id AND agent_id = :agent_id AND task_id <> '' AND ve
 -- the number of a version: of two branches with the same number neither drops the other's
 DELETE FROM {schema}working_context
 WHERE session_id = :session_id AND agent_id = :agent_id AND channel = :channel AND task_id = ''
-    AND substr(version, 1, 10) <> :number;
+    AND substr(version, 1, 10) <> :channel_number;
 
 -- name: write_working
 INSERT INTO {schema}working_context
     (session_id, agent_id, channel, version, task_id, idx, task_path, encoding, content, updated_at)
-VALUES (:session_id, :agent_id, :channel, :version, :task_id, :idx, :task_path, :encoding, :content, :now)
+VALUES (:session_id, :agent_id, :channel, :channel_version, :task_id, :idx, :task_path, :encoding, :content, :now)
 ON CONFLICT (session_id, agent_id, channel, version, task_id, idx) DO UPDATE SET
     encoding = excluded.encoding, content = excluded.content, updated_at = excluded.updated_at;
 
