@@ -23,17 +23,23 @@ def write(results: Path) -> list[Path]:
     target = FOLDER / "slow-disk.json" if slow else RESULTS
     parts = {f"slow disk: {part}": content for part, content in _parts(report).items()} if slow else _parts(report)
     for part, content in parts.items():
-        place = re.search(rf"<!-- {part} -->\n(.*?)<!-- end of {part} -->", text, re.DOTALL)
-        if place is None:
+        filled = fill(text, part, content)
+        if filled is None:
             if slow:
                 continue
             raise SystemExit(f"{PAGE} has no place for {part}")
-        text = f"{text[: place.start(1)]}\n{content}\n\n{text[place.end(1) :]}"
+        text = filled
     drawn = [] if slow else plots.draw(report["results"], FOLDER)
     PAGE.write_text(text, "utf-8")
     if results.resolve() != target:
         target.write_text(results.read_text("utf-8"), "utf-8")
     return [PAGE, target, *drawn]
+
+
+def fill(text: str, part: str, content: str) -> str | None:
+    """The text with this content between the marks of a part; None if it has none."""
+    place = re.search(rf"<!-- {part} -->\n(.*?)<!-- end of {part} -->", text, re.DOTALL)
+    return None if place is None else f"{text[: place.start(1)]}\n{content}\n\n{text[place.end(1) :]}"
 
 
 def _parts(report: Report) -> dict[str, str]:

@@ -19,6 +19,7 @@ from langgraph_ledger.records import LogEntry, Session
 from langgraph_ledger.recovery import HeldResource, PendingInterrupt, Recovery
 from langgraph_ledger.repair import arepair, repair
 from langgraph_ledger.saver import LedgerSaver
+from langgraph_ledger.transfers import Transferred, transfer
 
 __all__ = [
     "Audit",
@@ -35,6 +36,7 @@ __all__ = [
     "Session",
     "SessionBusy",
     "StateConflict",
+    "Transferred",
     "Transition",
     "UnknownCall",
     "amodify",
@@ -48,4 +50,5 @@ __all__ = [
     "once",
     "repair",
     "retry_on_conflict",
+    "transfer",
 ]

@@ -15,7 +15,6 @@ from langgraph_ledger.calls import call_label
 from langgraph_ledger.errors import ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import Fetched, Shelf, unpack_place
 from langgraph_ledger.operations.calls import (
     CANCELLED,
     COMPLETED,
@@ -26,7 +25,9 @@ from langgraph_ledger.operations.calls import (
     CallRow,
     read_call,
 )
+from langgraph_ledger.places import Fetched, unpack_place
 from langgraph_ledger.records import as_time
+from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
 
 CallStatus = Literal["unknown", "completed", "failed", "interrupted", "cancelled", "not made"]

@@ -19,9 +19,10 @@ from langgraph_ledger.errors import InvalidInput, ValueNotStorable
 from langgraph_ledger.flow import Flow, Pause
 from langgraph_ledger.flushing import Change, submit
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import Chunker, MemoryRow
+from langgraph_ledger.memory import Chunker
 from langgraph_ledger.operations.calls import STARTED, CallEntry, put_call_end, put_call_start
 from langgraph_ledger.operations.checkpoints import Writer, read_root
+from langgraph_ledger.places import MemoryRow
 from langgraph_ledger.records import describe, described, now, to_json
 from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run

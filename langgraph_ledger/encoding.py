@@ -12,9 +12,10 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 
 from langgraph_ledger import ids
 from langgraph_ledger.ledger import Known, Ledger, Placed
-from langgraph_ledger.memory import Body, Chunker, WriteRow, body_label, dump, pack_body
+from langgraph_ledger.memory import Chunker, dump
 from langgraph_ledger.operations.checkpoints import NewCheckpoint
 from langgraph_ledger.operations.working import WorkingRow
+from langgraph_ledger.places import Body, WriteRow, body_label, pack_body
 from langgraph_ledger.policies import FLUSH_KEY
 from langgraph_ledger.records import describe, described, text_for_json, to_json
 from langgraph_ledger.vault import Vault

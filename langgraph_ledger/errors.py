@@ -35,6 +35,10 @@ class UnknownCall(LedgerError, RuntimeError):
     """A call that must not be made twice may have happened already: a person or a probe has to find out."""
 
 
+class NotTransferred(LedgerError, ValueError):
+    """A transfer between savers that gave another thing than was there. The source is as it was."""
+
+
 class SaverClosed(LedgerError, RuntimeError):
     """The saver was used after `close()` or `aclose()`."""
 

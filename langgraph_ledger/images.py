@@ -17,6 +17,8 @@ from typing import Any, Generic, TypeVar
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
+from langgraph_ledger.verbatim import VerbatimSerializer
+
 IMAGE_BYTES = 48_000_000
 """How much a saver keeps, about; what was not used for longest goes first."""
 OVERHEAD_BYTES = 400
@@ -46,7 +48,7 @@ V = TypeVar("V")
 def is_plain(serde: SerializerProtocol) -> bool:
     """Whether a serializer's bytes are LangGraph's own, both ways: a container's are its elements' behind a header."""
     kind = type(serde)
-    return (
+    return kind is VerbatimSerializer or (
         isinstance(serde, JsonPlusSerializer)
         and kind.dumps_typed is JsonPlusSerializer.dumps_typed
         and kind.loads_typed is JsonPlusSerializer.loads_typed

@@ -21,9 +21,9 @@ from langgraph_ledger.errors import SaverClosed, ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.flushing import Queue, flush
 from langgraph_ledger.images import Images
-from langgraph_ledger.memory import Place
 from langgraph_ledger.operations.schema import check_schema, create_schema, missing_schema
 from langgraph_ledger.operations.secrets import add_secret, read_secrets
+from langgraph_ledger.places import Place
 from langgraph_ledger.policies import Batched
 from langgraph_ledger.records import to_json
 from langgraph_ledger.runs import REMEMBERED, Run, Runs

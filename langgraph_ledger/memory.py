@@ -1,4 +1,4 @@
-"""Channel values to chunks and back: serialising, cutting, digests.
+"""Channel values to chunks: serialising, cutting, digests.
 
 A value is serialised by LangGraph's serde. What is tiny stands where it is needed; everything else becomes rows of
 `agent_memory` under the digest of its bytes, each stored once a session. A `list` or `dict` is serialised element by
@@ -12,10 +12,8 @@ serialiser knows). Nothing here knows SQL.
 from __future__ import annotations
 
 import itertools
-import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,10 +22,21 @@ from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langgraph_ledger.codecs import Compression, compress, expand
-from langgraph_ledger.errors import ValueNotRestorable, ValueNotStorable
-from langgraph_ledger.images import WHOLE, Image, Key, Serialised, Unpacked, header, is_list, is_plain, key_of
-from langgraph_ledger.vault import DIGEST_BYTES, INDEX, PART, Vault
+from langgraph_ledger.codecs import Compression, compress
+from langgraph_ledger.errors import ValueNotStorable
+from langgraph_ledger.images import WHOLE, Key, Serialised, header, is_plain, key_of
+from langgraph_ledger.places import (
+    MemoryRow,
+    Place,
+    Ref,
+    Where,
+    WriteRow,
+    ids_of,
+    memory_label,
+    pack_shape,
+    write_label,
+)
+from langgraph_ledger.vault import INDEX, PART, Vault
 
 INLINE_BYTES = 320
 """Values up to this size stand in the body: a row of their own costs more than it could save."""
@@ -49,165 +58,6 @@ SLICE_BYTES = 32_768
 """A slice larger than this has large elements, and is serialised one by one after all."""
 
 _SCALARS = frozenset((int, float, bool, type(None), str, bytes))
-
-Where = Callable[[], str]
-"""Names the place of a value for an error message; called only when there is an error."""
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class MemoryRow:
-    """One row of `agent_memory`; `children` are the ids, end to end, of the rows that this one refers to."""
-
-    memory_id: bytes
-    encoding: str
-    plain_bytes: int
-    content: bytes
-    children: bytes | None = None
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Ref:
-    """A piece of a rope that is a row of its own: the bytes themselves, or more pieces."""
-
-    memory_id: bytes
-    is_index: bool = False
-
-
-Pieces = Sequence[bytes | Ref]
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Place:
-    """Where one value is: its bytes here, or the pieces to join; how they are encoded, and whether to wrap them."""
-
-    encoding: str
-    here: bytes | None
-    pieces: Pieces = ()
-    delta: bool = False
-
-    @property
-    def ids(self) -> bytes:
-        return ids_of(self.pieces)
-
-    def packed(self) -> list[Any]:
-        content = self.here if self.here is not None else [pack_shape(self.pieces), self.ids]
-        return [self.encoding, self.delta, content]
-
-
-def unpack_place(packed: Sequence[Any]) -> Place:
-    """The place that `Place.packed` wrote."""
-    encoding, delta, content = packed
-    if isinstance(content, bytes):
-        return Place(encoding, content, (), delta)
-    return Place(encoding, None, unpack_shape(*content), delta)
-
-
-def ids_of(pieces: Pieces) -> bytes:
-    """The ids of all references, end to end."""
-    return b"".join([p.memory_id for p in pieces if isinstance(p, Ref)])
-
-
-def split_ids(ids: bytes) -> list[bytes]:
-    """What `ids_of` joined."""
-    return [ids[i : i + DIGEST_BYTES] for i in range(0, len(ids), DIGEST_BYTES)]
-
-
-def pack_shape(pieces: Pieces) -> list[Any]:
-    """Pieces without their ids: literals as they are, a run of references to bytes as its length, an index as -1."""
-    shape: list[Any] = []
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            shape.append(piece)
-        elif piece.is_index:
-            shape.append(-1)
-        elif shape and isinstance(shape[-1], int) and shape[-1] > 0:
-            shape[-1] += 1
-        else:
-            shape.append(1)
-    return shape
-
-
-def unpack_shape(shape: Sequence[Any], ids: bytes) -> Pieces:
-    """The pieces of a shape and its ids."""
-    pieces: list[bytes | Ref] = []
-    following = iter(split_ids(ids))
-    for entry in shape:
-        if isinstance(entry, bytes):
-            pieces.append(entry)
-        elif entry == -1:
-            pieces.append(Ref(next(following), True))
-        else:
-            pieces.extend(map(Ref, itertools.islice(following, entry)))
-    return pieces
-
-
-def memory_label(session_id: str, memory_id: bytes) -> str:
-    """The place of a chunk's content."""
-    return f"{session_id}/{memory_id.hex()}"
-
-
-def body_label(agent_id: str, checkpoint_id: str) -> str:
-    """The place of a checkpoint's body within its session."""
-    return f"checkpoint/{agent_id}/{checkpoint_id}"
-
-
-def write_label(agent_id: str, checkpoint_id: str, task_id: str, idx: int) -> str:
-    """The place of a pending write within its session."""
-    return f"write/{agent_id}/{checkpoint_id}/{task_id}/{idx}"
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class WriteRow:
-    """One row of `pending_writes`. Rows with `idx` below zero replace what is there; others are kept if first."""
-
-    task_id: str
-    idx: int
-    task_path: str
-    channel: str
-    place: bytes
-    memory_ids: bytes | None
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Body:
-    """A checkpoint as it is stored: everything but the values, where each value is, and which delta channels have
-    none here and are rebuilt from the ancestors (retention must know, without the serde)."""
-
-    checkpoint: tuple[str, bytes]
-    metadata: tuple[str, bytes]
-    places: Mapping[str, Place]
-    deltas: Sequence[str] = ()
-
-    @property
-    def memory_ids(self) -> bytes | None:
-        return b"".join([place.ids for place in self.places.values()]) or None
-
-
-BODY_FORMAT = 1
-
-
-def pack_body(vault: Vault, body: Body, label: str, compression: Compression = "lz4") -> bytes:
-    """A body as the bytes of its column: the encoding with its codec, a NUL and the content, sealed."""
-    places = {channel: place.packed() for channel, place in body.places.items()}
-    plain = ormsgpack.packb([BODY_FORMAT, body.checkpoint, body.metadata, places, list(body.deltas)])
-    encoding, data = compress("b", plain, compression)
-    return vault.seal(encoding.encode() + b"\0" + data, label)
-
-
-def unpack_body(vault: Vault, data: bytes, label: str, where: Where) -> Body:
-    """The body that `pack_body` wrote."""
-    try:
-        encoding, _, packed = vault.unseal(data, label).partition(b"\0")
-        version, checkpoint, metadata, places, deltas = ormsgpack.unpackb(expand(encoding.decode(), packed)[1])
-        if version != BODY_FORMAT:
-            raise ValueError(f"unknown body format {version}")
-        found = {channel: unpack_place(place) for channel, place in places.items()}
-        return Body((checkpoint[0], checkpoint[1]), (metadata[0], metadata[1]), found, deltas)
-    except Exception as error:
-        raise ValueNotRestorable(f"{where()}: the stored checkpoint is damaged: {error}") from error
-
-
-# --- serialising
 
 
 def dump(serde: SerializerProtocol, value: Any, where: Where) -> tuple[str, bytes]:
@@ -236,14 +86,6 @@ def culprit(serde: SerializerProtocol, value: Any, path: str = "", depth: int = 
         except Exception:
             return culprit(serde, part, path + step, depth - 1)
     return path, value
-
-
-def load(serde: SerializerProtocol, encoding: str, data: bytes, where: Where) -> Any:
-    """A value back from the serde; a failure names its place."""
-    try:
-        return serde.loads_typed((encoding, data))
-    except Exception as error:
-        raise ValueNotRestorable(f"{where()}: the stored value cannot be restored: {error}") from error
 
 
 class _Whole(Exception):
@@ -457,150 +299,3 @@ def encode_writes(
 
 def _channel(where: Where, channel: str) -> str:
     return f"{where()}, channel {channel!r}"
-
-
-def unpack_write(vault: Vault, row: WriteRow, place: tuple[str, str], where: Where) -> Place:
-    """Where a pending write's value is."""
-    try:
-        data = vault.unseal(row.place, write_label(*place, row.task_id, row.idx))
-        return unpack_place(ormsgpack.unpackb(data))
-    except Exception as error:
-        raise ValueNotRestorable(f"{where()}: the stored write is damaged: {error}") from error
-
-
-# --- restoring
-
-Fetched = Mapping[bytes, tuple[str, bytes, bytes | None]]
-"""Rows of `agent_memory` by id: encoding, content, children."""
-
-
-class Shelf:
-    """Rows that were fetched together, each checked against its id and unpacked once."""
-
-    def __init__(self, vault: Vault, session_id: str, rows: Fetched) -> None:
-        self.vault, self.session_id, self.rows = vault, session_id, rows
-        self._plain: dict[bytes, bytes] = {}
-        self._unpacked: dict[bytes, Unpacked] = {}
-        self._has_images = is_plain(vault.serde)
-
-    def read(self, place: Place, where: Where) -> tuple[Any, set[bytes], int]:
-        """The value at a place, the ids of all that it is made of, and its size when serialised."""
-        found = Reading(self, where)
-        data = found.data(place)
-        value = load(self.vault.serde, place.encoding, data, where)
-        if found.stubs and (nested := found.fill(value)):
-            for memory_id in nested:
-                self.vault.images.pass_over(self.session_id, memory_id)
-            found = Reading(self, where, images=False)
-            value = load(self.vault.serde, place.encoding, found.data(place), where)
-        return (_DeltaSnapshot(value) if place.delta else value), found.used, found.size
-
-    def value(self, place: Place, where: Where) -> Any:
-        """The value at a place."""
-        return self.read(place, where)[0]
-
-    def images(self, memory_id: bytes, where: Where) -> Unpacked | None:
-        """The elements of a chunk that is met not for the first time, if it has any; checked, as all is."""
-        found = self._unpacked.get(memory_id)
-        if found is not None or not self._has_images:
-            return found
-        images, row = self.vault.images, self.rows.get(memory_id)
-        found = images.unpacked(self.session_id, memory_id)
-        if found is None or row is None or not found.is_of(row):
-            if not images.seen(self.session_id, memory_id):
-                return None
-            plain = self.plain(memory_id, where)
-            found = images.unpack(self.vault.serde, self.session_id, memory_id, self.rows[memory_id], plain)
-        self._unpacked[memory_id] = found
-        return found
-
-    def plain(self, memory_id: bytes, where: Where) -> bytes:
-        """The bytes of a chunk, or the shape of an index, checked."""
-        found = self._plain.get(memory_id)
-        if found is not None:
-            return found
-        row = self.rows.get(memory_id)
-        if row is None:
-            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is missing")
-        try:
-            content = row[1]
-            if not self.vault.is_open:
-                content = self.vault.unseal(content, memory_label(self.session_id, memory_id))
-            kind, plain = expand(row[0], content)
-        except Exception as error:
-            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: {error}") from error
-        if self.vault.digest(kind, plain, row[2] or b"") != memory_id:
-            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: its digest does not match")
-        self._plain[memory_id] = plain
-        return plain
-
-    def reachable(self, ids: bytes) -> frozenset[bytes]:
-        """The ids of these rows and of all that they refer to."""
-        found: set[bytes] = set()
-        waiting = split_ids(ids)
-        while waiting:
-            memory_id = waiting.pop()
-            if memory_id not in found:
-                found.add(memory_id)
-                row = self.rows.get(memory_id)
-                if row is not None and row[2]:
-                    waiting.extend(split_ids(row[2]))
-        return frozenset(found)
-
-
-class Reading:
-    """One value being put together. Elements that have images are made from them: a stub stands in their place among
-    the bytes, and the element takes its place in the value."""
-
-    def __init__(self, shelf: Shelf, where: Where, *, images: bool = True) -> None:
-        self.shelf, self.where, self.images = shelf, where, images
-        self.used: set[bytes] = set()
-        self.size = 0
-        self.stubs: list[tuple[bytes, Image]] = []
-
-    def data(self, place: Place) -> bytes:
-        """The serialised bytes at a place, with stubs."""
-        if place.here is not None:
-            self.size = len(place.here)
-            return place.here
-        first = place.pieces[0]
-        self.images = self.images and place.encoding == "msgpack" and isinstance(first, bytes) and is_list(first)
-        parts: list[bytes] = []
-        self._join(place.pieces, parts)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _join(self, pieces: Pieces, parts: list[bytes]) -> None:
-        shelf = self.shelf
-        for piece in pieces:
-            if isinstance(piece, bytes):
-                self.size += len(piece)
-                parts.append(piece)
-                continue
-            memory_id = piece.memory_id
-            self.used.add(memory_id)
-            if piece.is_index:
-                shape = ormsgpack.unpackb(shelf.plain(memory_id, self.where))
-                self._join(unpack_shape(shape, shelf.rows[memory_id][2] or b""), parts)
-            elif self.images and (found := shelf.images(memory_id, self.where)) and found.elements:
-                self.size += found.size
-                for image in found.elements:
-                    parts.append(_STUB + len(self.stubs).to_bytes(4, "big"))
-                    self.stubs.append((memory_id, image))
-            else:
-                plain = shelf.plain(memory_id, self.where)
-                self.size += len(plain)
-                parts.append(plain)
-
-    def fill(self, value: list[Any]) -> set[bytes]:
-        """Puts the elements where their stubs are; returns the chunks whose stubs stand elsewhere, deeper inside."""
-        nested = dict(enumerate(self.stubs))
-        for position, element in enumerate(value):
-            if type(element) is bytes and len(element) == _STUB_BYTES and element.startswith(_STUB[2:]):
-                _, image = nested.pop(int.from_bytes(element[-4:], "big"))
-                value[position] = image.made()
-        return {memory_id for memory_id, _ in nested.values()}
-
-
-_STUB_BYTES = 20
-_STUB = bytes((0xC4, _STUB_BYTES)) + os.urandom(_STUB_BYTES - 4)
-"""What msgpack writes before so many bytes, and bytes that nobody else can know."""

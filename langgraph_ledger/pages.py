@@ -13,8 +13,8 @@ from langgraph_ledger import working
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import Shelf
 from langgraph_ledger.reading import PAGE, decode, list_query, matching, read_page
+from langgraph_ledger.shelf import Shelf
 
 
 def checked_limit(limit: Any) -> int:

@@ -19,12 +19,13 @@ from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import NOTHING_KNOWN, Known, Ledger, Placed, process_start
 from langgraph_ledger.lifecycle import exists, run_begins
-from langgraph_ledger.memory import Fetched, Place, Shelf, WriteRow, body_label, load, unpack_body, unpack_write
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
+from langgraph_ledger.places import Fetched, Place, WriteRow, body_label, unpack_body, unpack_write
 from langgraph_ledger.records import MAX_TEXT, as_time, text_for_json, to_json
 from langgraph_ledger.refusals import refuse_if_busy
 from langgraph_ledger.runs import Marked, Run, announce
+from langgraph_ledger.shelf import Shelf, load
 from langgraph_ledger.vault import Vault
 
 PAGE = 50

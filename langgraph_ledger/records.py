@@ -32,7 +32,8 @@ class Session:
 class LogEntry:
     """One row of `checkpoint_log`. `seq` orders the entries of a session; `payload` depends on `checkpoint_type`.
 
-    Entries about calls have a `call_id` (a tool call's is its id) and an `attempt_id`, the same for start and end.
+    `state_bytes` is the size of a checkpoint's state when serialised, whatever of it is stored for it alone. Entries
+    about calls have a `call_id` (a tool call's is its id) and an `attempt_id`, the same for start and end.
     """
 
     seq: int
@@ -47,6 +48,7 @@ class LogEntry:
     created_at: datetime
     call_id: str | None = None
     attempt_id: str | None = None
+    state_bytes: int | None = None
 
 
 def now() -> str:

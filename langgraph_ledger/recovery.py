@@ -23,7 +23,6 @@ from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.lifecycle import owner_alive, settle
-from langgraph_ledger.memory import Fetched, Shelf, WriteRow, unpack_write
 from langgraph_ledger.operations.calls import (
     HELD_RESOURCE,
     RELEASED,
@@ -34,8 +33,10 @@ from langgraph_ledger.operations.calls import (
     read_in_flight,
 )
 from langgraph_ledger.operations.sessions import as_session
+from langgraph_ledger.places import Fetched, WriteRow, unpack_write
 from langgraph_ledger.reading import decode, lost
 from langgraph_ledger.records import Session, as_time, describe
+from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
 
 PAGE = 500
@@ -253,8 +254,14 @@ def _interrupts(vault: Vault, session_id: str, found: Found) -> list[PendingInte
         shelf = Shelf(vault, session_id, memory)
         told = f"thread {session_id!r}, an interrupt of task {row.task_id}"
         for asked in shelf.value(unpack_write(vault, row, where, lambda told=told: told), lambda told=told: told):  # type: ignore[misc]
-            questions[asked.id] = PendingInterrupt(asked.id, asked.value, where[0], row.task_id)
+            number, value = (_part(asked, name) for name in ("id", "value"))
+            questions[number] = PendingInterrupt(number, value, where[0], row.task_id)
     return list(questions.values())
+
+
+def _part(asked: Any, name: str) -> Any:
+    """Of an interrupt, or of the data that a reader without its class has in its place."""
+    return asked.get(name) if isinstance(asked, Mapping) else getattr(asked, name)
 
 
 def _crashed(ledger: Ledger, session: Session | None, owner: str | None, timeout: float | None = None) -> bool:

@@ -14,7 +14,6 @@ from langgraph_ledger import ids, working
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import body_label, memory_label, unpack_body
 from langgraph_ledger.operations.retention import (
     PAGE,
     Measure,
@@ -32,6 +31,7 @@ from langgraph_ledger.operations.retention import (
     purge_tombstones,
 )
 from langgraph_ledger.operations.retention import set_ttl as set_ttl_of
+from langgraph_ledger.places import body_label, memory_label, unpack_body
 from langgraph_ledger.records import now
 from langgraph_ledger.statements import Operation
 from langgraph_ledger.vault import Vault

@@ -24,7 +24,18 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import codecs, ids, policies, reading, recovery, retention, tool_log, working, writing
+from langgraph_ledger import (
+    codecs,
+    ids,
+    policies,
+    reading,
+    recovery,
+    retention,
+    tool_log,
+    verification,
+    working,
+    writing,
+)
 from langgraph_ledger.call_records import CallRecord, find_calls
 from langgraph_ledger.calls import call_id_of
 from langgraph_ledger.codecs import Compression
@@ -36,6 +47,7 @@ from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict, Redact
 from langgraph_ledger.lifecycle import settle, shut_down
 from langgraph_ledger.operations.listing import lineage
 from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
+from langgraph_ledger.operations.schema import check_schema
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
 from langgraph_ledger.pages import Pages, checked_limit
 from langgraph_ledger.policies import Flush
@@ -44,6 +56,7 @@ from langgraph_ledger.recovery import Recovery
 from langgraph_ledger.retention import Freed, Selection
 from langgraph_ledger.runs import next_version
 from langgraph_ledger.statements import Operation
+from langgraph_ledger.verification import Finding
 
 T = TypeVar("T")
 
@@ -177,6 +190,18 @@ class LedgerSaver(BaseCheckpointSaver[str]):
     async def asetup(self) -> None:
         """`setup`, asynchronously."""
         await self._arun(self._ledger.ready())
+
+    def is_up_to_date(self) -> bool:
+        """Whether the tables are there as this version of the package wants them. Creates nothing."""
+        return self._run(self._up_to_date())
+
+    async def ais_up_to_date(self) -> bool:
+        """`is_up_to_date`, asynchronously."""
+        return await self._arun(self._up_to_date())
+
+    def _up_to_date(self) -> Flow[bool]:
+        complete: bool = yield check_schema(self._ledger.driver.migrations)
+        return complete
 
     def close(self) -> None:
         """Commits what waits, and closes the connections that this saver opened. One of yours stays open.
@@ -565,6 +590,14 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
     def _calls(self, thread_id: str, call_id: str) -> Flow[Sequence[CallRecord]]:
         return find_calls(self._ledger, self.serde, ids.clean(thread_id, "thread_id"), call_id_of(call_id))
+
+    def verify(self, thread_id: str) -> Sequence[Finding]:
+        """What of a thread's rows is not as it was stored: damaged, moved or missing ones. Reads all of the thread."""
+        return self._run(verification.verify(self._ledger, self.serde, thread_id))
+
+    async def averify(self, thread_id: str) -> Sequence[Finding]:
+        """`verify`, asynchronously."""
+        return await self._arun(verification.verify(self._ledger, self.serde, thread_id))
 
     def history(self, thread_id: str) -> Sequence[LogEntry]:
         """A thread's log, oldest first: checkpoints and rejected writes, of every namespace."""

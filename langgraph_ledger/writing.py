@@ -24,7 +24,7 @@ from langgraph_ledger.errors import (
 from langgraph_ledger.flow import Flow, Pause
 from langgraph_ledger.flushing import Change, submit
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.memory import Chunker, MemoryRow, body_label, encode_writes, load, unpack_body
+from langgraph_ledger.memory import Chunker, encode_writes
 from langgraph_ledger.operations.checkpoints import (
     HELD,
     Head,
@@ -39,11 +39,13 @@ from langgraph_ledger.operations.checkpoints import (
     read_root,
 )
 from langgraph_ledger.operations.working import WorkingRow
+from langgraph_ledger.places import MemoryRow, body_label, unpack_body
 from langgraph_ledger.policies import Batched, Transition, chosen
 from langgraph_ledger.reading import decode
 from langgraph_ledger.records import now
 from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run, Waiting
+from langgraph_ledger.shelf import load
 from langgraph_ledger.statements import Operation
 from langgraph_ledger.vault import Vault
 from langgraph_ledger.working import Kept, keep

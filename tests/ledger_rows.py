@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from langgraph_ledger.memory import split_ids
+from langgraph_ledger.places import split_ids
 
 TABLES = (
     "sessions",

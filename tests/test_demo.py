@@ -7,11 +7,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
+from langchain_core.messages import HumanMessage
 
 from langgraph_ledger import LedgerSaver, cli
 from langgraph_ledger.demo.journal import Event, acknowledged_and_run_again, in_flight, run_again
+from langgraph_ledger.demo.tickets import TICKETS, build_graph
+from langgraph_ledger.demo.worker import Orders
 from tests.four_ways import Backend
 
 ROOT = Path(__file__).parent.parent
@@ -192,3 +196,50 @@ def test_the_journal_knows_what_was_in_flight() -> None:
 def test_the_journal_tells_on_a_saver_that_forgets(acknowledgement: Event) -> None:
     events = [event("began", "one", 1), acknowledgement, event("began", "one", 1)]
     assert [e.task for e in acknowledged_and_run_again(events)] == ["one"]
+
+
+class Dying(LedgerSaver):
+    """A saver whose process dies before it stores the checkpoint of step 2, all of whose writes are stored."""
+
+    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+        if metadata["step"] == 2:
+            raise OSError("the process is gone")
+        return super().put(config, checkpoint, metadata, new_versions)
+
+
+class Nobody:
+    """A desk that takes no notice."""
+
+    def step(self, name: str) -> None: ...
+
+    def effect(self, name: str, call_id: str) -> None: ...
+
+
+def test_a_ticket_is_not_over_when_all_tasks_of_a_step_have_written(sqlite_path: str, tmp_path: Path) -> None:
+    """LangGraph leaves such tasks out of `next`, with every saver."""
+    config: Any = {"configurable": {"thread_id": "ticket"}}
+    with Dying(sqlite_path) as saver:
+        graph = build_graph(Nobody(), saver, signature="the first worker")
+        with pytest.raises(OSError, match="gone"):
+            graph.invoke({"messages": [HumanMessage(TICKETS[0].text)]}, config, durability="sync")
+        assert graph.get_state(config).next == ()
+    orders = Orders("second", sqlite_path, str(tmp_path / "journal"), [("ticket", TICKETS[0].text)])
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "langgraph_ledger.demo.worker"],
+        env=environment(tmp_path),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with worker:  # its standard input stays open until it has finished: a worker goes with its parent
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(orders.line())
+        worker.stdin.flush()
+        said = [Event.parse(line).what for line in worker.stdout]
+    assert worker.returncode == 0
+    assert "resumed" in said
+    with LedgerSaver(sqlite_path) as saver:
+        found = saver.get_tuple(config)
+        assert found is not None
+        assert "Signed, " in found.checkpoint["channel_values"]["messages"][-1].content

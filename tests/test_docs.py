@@ -225,7 +225,10 @@ def test_the_design_names_every_table_and_every_module() -> None:
     package = ROOT / "langgraph_ledger"
     there = {
         f"{path.relative_to(package)}/" if path.is_dir() else str(path.relative_to(package))
-        for path in [*package.glob("*"), *package.glob("operations/*.py"), *package.glob("drivers/*.py")]
+        for path in [
+            *package.glob("*"),
+            *(p for name in ("operations", "drivers", "cli") for p in package.glob(f"{name}/*.py")),
+        ]
         if path.name != "__pycache__" and not (path.name == "__init__.py" and path.parent != package)
     }
     assert {name if name in there else name.removeprefix("/") for name in named} == there

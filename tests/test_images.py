@@ -10,7 +10,9 @@ from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, SystemM
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from langgraph_ledger.images import IMAGE_BYTES, Image, Images, image_of
-from langgraph_ledger.memory import ALONE_BYTES, Chunker, Place, Shelf
+from langgraph_ledger.memory import ALONE_BYTES, Chunker
+from langgraph_ledger.places import Place
+from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import PlainVault
 
 SERDE = JsonPlusSerializer()

@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
-from langgraph_ledger.memory import Chunker, Place, Reading, Shelf, unpack_place
+from langgraph_ledger.memory import Chunker
+from langgraph_ledger.places import Place, unpack_place
+from langgraph_ledger.shelf import Reading, Shelf
 from langgraph_ledger.vault import PlainVault
 
 SERDE = JsonPlusSerializer()

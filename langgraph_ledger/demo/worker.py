@@ -133,7 +133,7 @@ def work(orders: Orders, reporter: Reporter) -> None:
             if found is None:
                 reporter.tell("started", thread=thread)
                 graph.invoke({"messages": [HumanMessage(text)]}, config, durability="sync")
-            elif state.next:
+            elif state.tasks:  # not `next`: it leaves out tasks that have written
                 reporter.tell("resumed", thread=thread, detail={"next": list(state.next)})
                 graph.invoke(None, config, durability="sync")
             else:

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from langgraph_ledger.memory import Fetched, MemoryRow, WriteRow
 from langgraph_ledger.operations.checkpoints import (
     Head,
     Stored,
@@ -22,6 +21,7 @@ from langgraph_ledger.operations.checkpoints import (
     memory_params,
     touch,
 )
+from langgraph_ledger.places import Fetched, MemoryRow, WriteRow
 from langgraph_ledger.records import to_json
 from langgraph_ledger.statements import Access, Operation, Row, Rows, Statement, Steps, batch
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from langgraph_ledger.memory import Fetched, MemoryRow, WriteRow
 from langgraph_ledger.operations.working import WorkingRow
+from langgraph_ledger.places import Fetched, MemoryRow, WriteRow
 from langgraph_ledger.statements import Access, Operation, Rows, Statement, Steps, batch
 
 HELD = -1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from langgraph_ledger.memory import Fetched, WriteRow
 from langgraph_ledger.operations.checkpoints import Head, Stored, as_memory, as_writes
+from langgraph_ledger.places import Fetched, WriteRow
 from langgraph_ledger.records import to_json
 from langgraph_ledger.statements import Access, Operation, Rows, Statement, Steps, batch
 

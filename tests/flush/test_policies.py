@@ -23,6 +23,7 @@ class Items(TypedDict):
 
 Opener = Callable[..., Flavoured]
 NEVER = Batched(100_000, None)
+NAMES = ["always", "important", "by number", "never", "predicate"]
 
 
 class Outside:
@@ -48,7 +49,7 @@ def run(four: Flavoured, graph: Any, config: Any, durability: str = "sync") -> A
 
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("flush", ["always", "important", Batched(7, None), NEVER, lambda transition: False], ids=repr)
+@pytest.mark.parametrize("flush", ["always", "important", Batched(7, None), NEVER, lambda transition: False], ids=NAMES)
 def test_who_has_the_result_has_it_on_disk(open_four: Opener, outside: Outside, flush: Any, durability: str) -> None:
     four = open_four(flush=flush)
     graph = counting(four.saver, 30, is_async=four.is_async)

@@ -415,18 +415,18 @@ ORDER BY s.last_active_at DESC, s.session_id LIMIT :page;
 
 -- name: read_log
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id
+    c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id, c.state_bytes
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_rejected
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id
+    c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id, c.state_bytes
 FROM {schema}checkpoint_log c
 WHERE c.checkpoint_type = 'write_rejected' AND c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_all_rejected
 SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id
+    c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id, c.state_bytes
 FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' ORDER BY c.seq;
 
 -- name: read_open_calls
@@ -574,6 +574,19 @@ SELECT c.agent_id, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id
     c.created_at
 FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
+
+-- name: read_session_entries
+SELECT c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.call_id, c.attempt_id, c.body,
+    c.memory_ids
+FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
+
+-- name: read_session_writes
+SELECT p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
+FROM {schema}pending_writes p WHERE p.session_id = :session_id;
+
+-- name: read_session_chunks
+SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children
+FROM {schema}agent_memory m WHERE m.session_id = :session_id;
 
 -- name: read_session_heads
 SELECT l.agent_id, l.checkpoint_id FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id;

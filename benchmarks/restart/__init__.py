@@ -1,0 +1,1 @@
+"""An agent that is killed again and again while it works through a pile of tickets: `python -m benchmarks.restart`."""

@@ -1,0 +1,51 @@
+"""What the commands have in common: which ledger, what to print, and what an error looks like."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from langgraph_ledger.cli.data import DataSerializer
+from langgraph_ledger.errors import LedgerError
+from langgraph_ledger.saver import LedgerSaver
+
+FAILED, ATTENTION = 1, 3
+"""Exit codes beside 0 (all is well) and 2 (wrong usage): it failed, and there is something to look at."""
+
+Url = Annotated[
+    str,
+    typer.Option("--url", "-u", envvar="LANGGRAPH_LEDGER_URL", help="A SQLite file or a Postgres URL.", metavar="URL"),
+]
+Schema = Annotated[str | None, typer.Option("--schema", help="The Postgres schema of the ledger's tables.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this it is only said what would be done.")]
+
+
+@contextlib.contextmanager
+def ledger(url: str, schema: str | None = None, *, write: bool = False) -> Iterator[LedgerSaver]:
+    """The ledger that a command is about. What goes wrong with it ends the command, in one line.
+
+    Values are read as data: nothing that is stored is imported, constructed or unpickled to show it.
+    """
+    try:
+        with LedgerSaver(url, schema=schema, serde=DataSerializer(), read_only=not write, log_tools=False) as saver:
+            yield saver
+    except LedgerError as error:
+        typer.echo(f"{type(error).__name__}: {error}", err=True)
+        raise typer.Exit(FAILED) from error
+
+
+def period(text: str | None) -> timedelta | None:
+    """A time span as people write it: 90s, 15m, 12h, 30d."""
+    if text is None:
+        return None
+    units = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+    try:
+        return timedelta(**{units[text[-1:]]: float(text[:-1])})
+    except (KeyError, ValueError, OverflowError) as error:
+        raise typer.BadParameter(f"{text!r}: expected a number and one of s, m, h, d, as in 30d") from error

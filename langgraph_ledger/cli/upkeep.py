@@ -1,0 +1,142 @@
+"""Commands that look after a ledger: what it takes, what may go, its schema, copies and deletions."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Annotated, Any
+
+import typer
+
+from langgraph_ledger import sql
+from langgraph_ledger.cli import output
+from langgraph_ledger.cli.options import ATTENTION, Json, Schema, Thread, Url, Yes, ledger, period
+
+PANEL = "Upkeep"
+
+
+def add_to(app: typer.Typer) -> None:
+    for command in (stats, verify, prune, sweep, compact, copy, delete, schema):
+        app.command(rich_help_panel=PANEL)(command)
+
+
+def stats(
+    url: Url,
+    thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="One thread; without it, all.")] = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Say what a thread, or the whole ledger, takes."""
+    with ledger(url, schema) as saver:
+        found = saver.stats(thread)
+    ratios = {"compression_ratio": found.compression_ratio, "dedupe_ratio": found.dedupe_ratio}
+    figures: dict[str, Any] = {name: getattr(found, name) for name in found.__slots__} | ratios
+    if json:
+        output.as_json(figures)
+        return
+    shown = {n: output.size(v) if n.startswith("bytes") else v for n, v in figures.items() if v is not None}
+    output.facts([(n.replace("_", " "), f"{v:.2f}" if isinstance(v, float) else v) for n, v in shown.items()])
+
+
+def verify(
+    url: Url,
+    threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="Without them, all.")] = None,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Check every digest and every reference. Exits with 3 if something is damaged, moved or missing."""
+    with ledger(url, schema) as saver:
+        names = threads or [session.session_id for session in saver.sessions(limit=2**31)]
+        found = [finding for name in names for finding in saver.verify(name)]
+    damaged = [finding for finding in found if not finding.harmless]
+    if json:
+        output.as_json([{name: getattr(f, name) for name in f.__slots__} for f in found])
+    else:
+        rows = [(f.thread_id, f.where, f.what) for f in damaged]
+        output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
+        output.say(f"threads: {len(names)}, damaged rows: {len(damaged)}, unused chunks: {len(found) - len(damaged)}")
+    raise typer.Exit(ATTENTION if damaged else 0)
+
+
+def prune(
+    url: Url,
+    threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="Without them, all.")] = None,
+    keep_last: Annotated[int, typer.Option(help="How many checkpoints of each namespace to keep.")] = 1,
+    older_than: Annotated[str | None, typer.Option(help="Only what is older than this, such as 30d.")] = None,
+    status: Annotated[str | None, typer.Option(help="Only threads with this status.")] = None,
+    yes: Yes = False,
+    schema: Schema = None,
+    json: Json = False,
+) -> None:
+    """Drop old checkpoints. Without --yes it is only said what that would free."""
+    options: dict[str, Any] = {"keep_last": keep_last, "older_than": period(older_than), "status": status}
+    with ledger(url, schema, write=True) as saver:
+        found = saver.prune(threads or None, dry_run=not yes, **options)
+    _freed(found, yes, json)
+
+
+def sweep(url: Url, yes: Yes = False, schema: Schema = None, json: Json = False) -> None:
+    """Delete threads that were idle for longer than their time to live. Without --yes it is only said what goes."""
+    with ledger(url, schema, write=True) as saver:
+        found = saver.sweep(dry_run=not yes)
+    _freed(found, yes, json)
+
+
+def compact(url: Url, schema: Schema = None, json: Json = False) -> None:
+    """Give free room back to the file system. Writers wait until it is done."""
+    with ledger(url, schema, write=True) as saver:
+        freed = saver.compact()
+    output.as_json({"bytes_given_back": freed}) if json else output.say(f"given back: {output.size(freed)}")
+
+
+def copy(
+    url: Url,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The thread to copy.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The thread to make.")],
+    last: Annotated[int | None, typer.Option(help="Only so many of the latest checkpoints.")] = None,
+    at: Annotated[str | None, typer.Option(metavar="CHECKPOINT", help="Only what led up to this checkpoint.")] = None,
+    schema: Schema = None,
+) -> None:
+    """Copy a thread."""
+    with ledger(url, schema, write=True) as saver:
+        saver.copy_thread(source, target, last=last, checkpoint_id=at)
+    output.say(f"copied {output.clean(source)} to {output.clean(target)}")
+
+
+def delete(url: Url, thread: Thread, yes: Yes = False, schema: Schema = None) -> None:
+    """Delete all of a thread. Without --yes nothing is done."""
+    with ledger(url, schema, write=yes) as saver:
+        found = saver.stats(thread)
+        if yes:
+            saver.delete_thread(thread)
+    what = f"thread {output.clean(thread)}: {found.checkpoints} checkpoints, {output.size(found.bytes_stored)}"
+    output.say(f"deleted {what}" if yes else f"would delete {what}; say --yes to do it")
+
+
+def schema(
+    url: Url,
+    ddl: Annotated[bool, typer.Option("--ddl", help="Print the statements that make the tables.")] = False,
+    migrate: Annotated[bool, typer.Option("--migrate", help="Create the tables, or bring them up to date.")] = False,
+    schema: Schema = None,
+) -> None:
+    """Say whether the tables are up to date, print what makes them, or make them."""
+    if ddl:
+        dialect = sql.load("postgres" if url.startswith(("postgres://", "postgresql://")) else "sqlite", schema)
+        for migration in dialect.migrations:
+            output.say(f"-- {migration.number:04} {migration.name}")
+            output.say("\n\n".join(f"{dialect.texts[name]};" for name in migration.statements) + "\n")
+        return
+    with ledger(url, schema, write=migrate) as saver:
+        if migrate:
+            saver.setup()
+        complete = saver.is_up_to_date()
+    output.say("the tables are up to date" if complete else "tables are missing: lgledger schema --migrate makes them")
+    raise typer.Exit(0 if complete else ATTENTION)
+
+
+def _freed(found: Any, done: bool, as_json: bool) -> None:
+    figures = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "dry_run"}
+    if as_json:
+        output.as_json({"done": done, **figures})
+        return
+    shown = ", ".join(f"{output.size(v) if 'bytes' in n else v} {n.replace('_', ' ')}" for n, v in figures.items())
+    output.say(f"{'freed' if done else 'would free'}: {shown}" + ("" if done else "; say --yes to do it"))

@@ -1,0 +1,64 @@
+"""Values as their bytes say, for moving them: what they are objects of is neither imported nor made, nor lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ormsgpack
+from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, JsonPlusSerializer
+from langgraph.checkpoint.serde.types import _DeltaSnapshot
+
+from langgraph_ledger.errors import InvalidInput
+
+_PACK = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_PASSTHROUGH_BIG_INT
+_UNPACK = ormsgpack.OPT_NON_STR_KEYS
+
+
+class Opaque:
+    """Bytes of a kind that are moved as they are: a pickle, say."""
+
+    __slots__ = ("content", "kind")
+
+    def __init__(self, kind: str, content: bytes) -> None:
+        self.kind, self.content = kind, content
+
+
+class VerbatimSerializer(JsonPlusSerializer):
+    """Reads and writes the bytes of `JsonPlusSerializer`, with an `ormsgpack.Ext` where it would make an object."""
+
+    def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
+        """The bytes that `loads_typed` was given."""
+        if obj is None:
+            return "null", b""
+        if isinstance(obj, bytes):
+            return "bytes", obj
+        if isinstance(obj, bytearray):
+            return "bytearray", bytes(obj)
+        if isinstance(obj, Opaque):
+            return obj.kind, obj.content
+        return "msgpack", ormsgpack.packb(obj, default=_packed, option=_PACK)
+
+    def loads_typed(self, data: tuple[str, bytes]) -> Any:
+        """A value whose objects are extensions; kinds other than msgpack as they are."""
+        kind, content = data
+        if kind == "msgpack":
+            return ormsgpack.unpackb(content, ext_hook=_kept, option=_UNPACK)
+        if kind in ("null", "bytes", "bytearray"):
+            return super().loads_typed(data)
+        if "+" in kind:
+            raise InvalidInput(
+                f"the values are encrypted ({kind}): use langgraph_ledger.transfer with their serializer"
+            )
+        return Opaque(kind, bytes(content))
+
+
+def _kept(code: int, content: bytes) -> Any:
+    if code == EXT_DELTA_SNAPSHOT:
+        return _DeltaSnapshot(ormsgpack.unpackb(content, ext_hook=_kept, option=_UNPACK))
+    return ormsgpack.Ext(code, content)
+
+
+def _packed(value: Any) -> Any:
+    if isinstance(value, _DeltaSnapshot):
+        return ormsgpack.Ext(EXT_DELTA_SNAPSHOT, ormsgpack.packb(value.value, default=_packed, option=_PACK))
+    raise TypeError(f"{type(value).__name__} did not come out of a database")

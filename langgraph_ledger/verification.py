@@ -1,0 +1,114 @@
+"""Whether what is stored is what was stored: every digest, and every reference, in both directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import ormsgpack
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from langgraph_ledger import ids
+from langgraph_ledger.calls import call_label
+from langgraph_ledger.errors import ValueNotRestorable
+from langgraph_ledger.flow import Flow
+from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.operations.verification import Everything, read_everything
+from langgraph_ledger.places import body_label, ids_of, unpack_body, unpack_place, unpack_shape, unpack_write
+from langgraph_ledger.shelf import Shelf
+from langgraph_ledger.vault import PART, Vault
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it was stored. `where` says in which row, `what` is wrong with it.
+
+    `harmless` are chunks that nothing refers to: they take room, and the next prune of the thread removes them.
+    """
+
+    thread_id: str
+    where: str
+    what: str
+    harmless: bool = False
+
+
+def verify(ledger: Ledger, serde: SerializerProtocol, thread_id: str) -> Flow[list[Finding]]:
+    """What is wrong with a thread's rows; nothing, one hopes. Changes nothing."""
+    session_id = ids.clean(thread_id, "thread_id")
+    vault = yield from ledger.vault(serde)
+    found: Everything = yield read_everything(session_id)
+    return list(_Checks(vault, session_id, found).findings())
+
+
+class _Checks:
+    def __init__(self, vault: Vault, session_id: str, found: Everything) -> None:
+        self.vault, self.session_id, self.found = vault, session_id, found
+        self.shelf = Shelf(vault, session_id, found.memory)
+        self.referred: set[bytes] = set()
+
+    def findings(self) -> Iterator[Finding]:
+        for where, check in self._rows():
+            try:
+                wrong = check()
+            except ValueNotRestorable as error:
+                wrong = str(error).removeprefix(f"{where}: ")
+            except ValueError as error:
+                wrong = str(error)
+            if wrong:
+                yield Finding(self.session_id, where, wrong)
+        reachable = self.shelf.reachable(b"".join(self.referred))
+        for memory_id in self.found.memory:
+            if memory_id not in reachable:
+                yield Finding(self.session_id, f"memory {memory_id.hex()}", "nothing refers to it", harmless=True)
+
+    def _rows(self) -> Iterator[tuple[str, Callable[[], str | None]]]:
+        there = {(entry[0], entry[2]) for entry in self.found.entries if entry[1] == "checkpoint"}
+        for agent_id, checkpoint_id in self.found.heads:
+            if checkpoint_id is not None and (agent_id, checkpoint_id) not in there:
+                yield f"namespace {agent_id!r}", partial(str, f"its latest checkpoint, {checkpoint_id}, is missing")
+        for agent_id, kind, checkpoint_id, _, call_id, attempt_id, body, memory_ids in self.found.entries:
+            if kind == "checkpoint":
+                where = f"namespace {agent_id!r}, checkpoint {checkpoint_id}"
+                yield where, partial(self._checkpoint, where, agent_id, checkpoint_id, body, memory_ids)
+            elif body is not None:
+                where = f"call {call_id!r}, {kind}"
+                yield where, partial(self._call, call_label(call_id, attempt_id, kind), body, memory_ids)
+        for agent_id, checkpoint_id, row in self.found.writes:
+            where = f"namespace {agent_id!r}, checkpoint {checkpoint_id}, write {row.idx} of task {row.task_id}"
+            if (agent_id, checkpoint_id) not in there:
+                yield where, partial(str, "its checkpoint is missing")
+            yield where, partial(self._write, where, (agent_id, checkpoint_id), row)
+        for memory_id in self.found.memory:
+            yield f"memory {memory_id.hex()}", partial(self._chunk, memory_id)
+
+    def _checkpoint(
+        self, where: str, agent_id: str, checkpoint_id: str, data: bytes, memory_ids: bytes | None
+    ) -> str | None:
+        body = unpack_body(self.vault, data, body_label(agent_id, checkpoint_id), lambda: where)
+        return self._refers(body.memory_ids, memory_ids)
+
+    def _write(self, where: str, place: tuple[str, str], row: object) -> str | None:
+        found = unpack_write(self.vault, row, place, lambda: where)  # type: ignore[arg-type]
+        return self._refers(found.ids or None, row.memory_ids)  # type: ignore[attr-defined]
+
+    def _call(self, label: str, data: bytes, memory_ids: bytes | None) -> str | None:
+        found = unpack_place(ormsgpack.unpackb(self.vault.unseal(data, label)))
+        return self._refers(found.ids or None, memory_ids)
+
+    def _refers(self, sealed: bytes | None, column: bytes | None) -> str | None:
+        """References are in a row twice: sealed, and where SQL finds them."""
+        self.referred.add(sealed or b"")
+        missing = [i.hex() for i in self.shelf.reachable(sealed or b"") if i not in self.found.memory]
+        if missing:
+            return f"memory {missing[0]} is missing"
+        return None if (sealed or b"") == (column or b"") else "memory_ids is not what the row refers to"
+
+    def _chunk(self, memory_id: bytes) -> str | None:
+        plain = self.shelf.plain(memory_id, lambda: f"memory {memory_id.hex()}")
+        if memory_id[0] & 0x80:  # bytes, not an index: see vault.py
+            return None
+        children = self.found.memory[memory_id][2] or b""
+        shape: Sequence[object] = ormsgpack.unpackb(plain)
+        pieces = unpack_shape(shape, children)
+        return None if ids_of(pieces) == children else f"its {PART}s are not its children"

@@ -1,0 +1,235 @@
+"""The command line as a person or a script uses it, on real ledgers of both databases."""
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ormsgpack
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
+from langgraph.types import interrupt
+from typer.testing import CliRunner
+
+from langgraph_ledger import LedgerSaver, StateConflict
+from langgraph_ledger.cli.app import app
+from langgraph_ledger.cli.data import DataSerializer
+from tests.direct import at, save
+from tests.four_ways import Backend, Flavoured
+
+ROOT = Path(__file__).parent.parent
+NASTY = "[bold red]x[/] \x1b[31mred \x07 \u202egnp.exe <b>"
+"""Markup, terminal escapes, a bell, writing that turns round."""
+
+
+@tool
+def look_up(query: str) -> str:
+    """Look something up."""
+    return f"found {query}"
+
+
+def agent(saver: LedgerSaver) -> Any:
+    def model(state: MessagesState) -> Any:
+        if isinstance(state["messages"][-1], HumanMessage):
+            call = {"name": "look_up", "args": {"query": NASTY}, "id": "call 1"}
+            return {"messages": [AIMessage("", tool_calls=[call])]}
+        interrupt(f"go on? {NASTY}")
+        return {"messages": [AIMessage("done")]}
+
+    builder = StateGraph(MessagesState).add_node("model", model).add_node("tools", ToolNode([look_up]))
+    builder.add_edge(START, "model").add_edge("tools", "model")
+    builder.add_conditional_edges("model", lambda s: "tools" if getattr(s["messages"][-1], "tool_calls", None) else END)
+    return builder.compile(checkpointer=saver)
+
+
+class Ledger:
+    """A ledger with one thread that waits for an answer, and the command line beside it."""
+
+    def __init__(self, backend: Backend) -> None:
+        self.url = backend.url
+        self.config: Any = {"configurable": {"thread_id": "t"}, "metadata": {"user": "ann"}}
+        with LedgerSaver(self.url) as saver:
+            agent(saver).invoke({"messages": [HumanMessage(NASTY, id="m1")]}, self.config)
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        found = CliRunner().invoke(app, [*arguments, "--url", self.url])
+        assert found.exit_code == code, (arguments, found.exit_code, found.output, found.exception)
+        assert not set(found.output) & {"\x1b", "\x07", "\u202e"}, "nothing stored reaches the terminal as it is"
+        return found.output
+
+    def json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads(self.run(*arguments, "--json", code=code))
+
+
+@pytest.fixture
+def ledger(backend: Backend) -> Ledger:
+    return Ledger(backend)
+
+
+def test_sessions(ledger: Ledger) -> None:
+    (found,) = ledger.json("sessions", "--status", "paused", "--where", "user=ann")
+    assert (found["session_id"], found["status"]) == ("t", "paused")
+    assert "paused" in ledger.run("sessions")
+    assert ledger.json("sessions", "--status", "failed") == []
+    assert ledger.json("sessions", "--idle", "1h") == []
+    assert ledger.json("sessions", "--where", "user=bob") == []
+    assert "no threads" in ledger.run("sessions", "--idle", "30d")
+    assert "expected NAME=VALUE" in CliRunner().invoke(app, ["sessions", "-u", ledger.url, "--where", "x"]).output
+    assert CliRunner().invoke(app, ["sessions", "-u", ledger.url, "--idle", "soon"]).exit_code == 2
+
+
+def test_show(ledger: Ledger) -> None:
+    found = ledger.json("show", "t")
+    messages = found["values"]["messages"]
+    assert [message["$type"].rpartition(".")[2] for message in messages] == ["HumanMessage", "AIMessage", "ToolMessage"]
+    assert messages[0]["content"] == NASTY
+    assert found["recovery"]["next"] == ["model"]
+    text = ledger.run("show", "t")
+    assert "[bold red]x[/] \\u001b[31mred" in text
+    assert "go on?" in text
+    earlier = [entry["checkpoint_id"] for entry in ledger.json("history", "t")]
+    assert len(ledger.json("show", "t", "--at", earlier[1])["values"]["messages"]) == 1
+    ledger.run("show", "nobody", code=1)
+
+
+def test_history_with_a_fork_and_a_refused_write(ledger: Ledger) -> None:
+    with LedgerSaver(ledger.url) as saver:
+        graph = agent(saver)
+        oldest = [*graph.get_state_history(ledger.config)][1]
+        graph.update_state(oldest.config, {"messages": [HumanMessage("fork")]})
+        first, second = (saver.get_tuple(at("t")) for _ in range(2))
+        save(Flavoured(saver, None), first.config, "9")  # type: ignore[union-attr]
+        with pytest.raises(StateConflict):
+            save(Flavoured(saver, None), second.config, "10")  # type: ignore[union-attr]
+    text = ledger.run("history", "t")
+    assert text.count("head") == 1
+    assert "refused: run" in text
+    entries = ledger.json("history", "t")
+    assert all(entry["checkpoint_id"] in text for entry in entries if entry["checkpoint_type"] == "checkpoint")
+    assert any(entry["state_bytes"] for entry in entries)
+    ledger.run("history", "nobody", code=1)
+    assert "put" in ledger.run("conflicts", code=3)
+    assert ledger.json("conflicts", "t", code=3)[0]["checkpoint_type"] == "write_rejected"
+
+
+def test_no_conflicts(ledger: Ledger) -> None:
+    assert "no write was ever refused" in ledger.run("conflicts")
+
+
+def test_diff(ledger: Ledger) -> None:
+    ids = [entry["checkpoint_id"] for entry in ledger.json("history", "t")]
+    changes = ledger.json("diff", "t", ids[1], ids[2])
+    assert list(changes) == ["messages"]
+    assert any(line.startswith("+") and "AIMessage" in line for line in changes["messages"])
+    assert not any(line.startswith("-") and "HumanMessage" in line for line in changes["messages"])
+    assert "no difference" in ledger.run("diff", "t", ids[1], ids[1])
+    ledger.run("diff", "t", ids[1], "nothing", code=1)
+
+
+def test_log(ledger: Ledger) -> None:
+    calls = [json.loads(line) for line in ledger.run("log", "t", "--calls", "--json").splitlines()]
+    assert [call["checkpoint_type"] for call in calls] == ["tool_call_started", "tool_call_completed"]
+    text = ledger.run("log", "t")
+    assert "look_up" in text
+    assert " s  " in text
+    assert "checkpoint" in text
+
+
+CRASH = """
+import os, signal, sys
+from langchain_core.tools import tool
+from langgraph_ledger import LedgerSaver
+from tests import test_cli
+
+@tool
+def look_up(query: str) -> str:
+    "Ends the process in the middle."
+    os.kill(os.getpid(), signal.SIGKILL)
+
+test_cli.look_up = look_up
+graph = test_cli.agent(LedgerSaver(sys.argv[1]))
+graph.invoke({"messages": [test_cli.HumanMessage("go")]}, {"configurable": {"thread_id": "crashed"}})
+"""
+
+
+def test_a_crashed_thread_is_found_resolved_and_done_with(backend: Backend) -> None:
+    killed = subprocess.run([sys.executable, "-c", CRASH, backend.url], cwd=ROOT, timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+    thread, call = "crashed", "call 1"
+    run = lambda *a: CliRunner().invoke(app, [*a, "--url", backend.url])  # noqa: E731
+    found = run("recover", "--json")
+    assert found.exit_code == 3
+    (report,) = json.loads(found.output)
+    assert report["thread_id"] == thread
+    assert [c["call_id"] for c in report["unknown"]] == [call]
+    assert "unknown call" in run("recover", thread).output
+    assert run("resolve", thread, call).exit_code == 2, "whether it happened has to be said"
+    assert run("resolve", thread, call, "--happened", "--result", '"sent"').exit_code == 0
+    assert "unknown call" not in run("recover", thread).output
+    with LedgerSaver(backend.url) as saver:
+        (record,) = saver.find_calls(thread, call)
+    assert (record.status, record.result) == ("completed", "sent")
+    assert run("resolve", thread, "no such call", "--happened").exit_code == 1
+
+
+def test_upkeep(ledger: Ledger) -> None:
+    before = ledger.json("stats")
+    assert before["checkpoints"] > 2
+    would = ledger.json("prune")
+    assert would["checkpoints"] > 0
+    assert would["done"] is False
+    assert ledger.json("stats")["checkpoints"] == before["checkpoints"]
+    assert ledger.json("prune", "--yes")["checkpoints"] == would["checkpoints"]
+    assert ledger.json("stats", "t")["checkpoints"] == before["checkpoints"] - would["checkpoints"]
+    assert "given back" in ledger.run("compact")
+    assert "0 threads" in ledger.run("sweep")
+    ledger.run("copy", "t", "other")
+    assert {s["session_id"] for s in ledger.json("sessions")} == {"t", "other"}
+    assert "say --yes" in ledger.run("delete", "other")
+    assert len(ledger.json("sessions")) == 2
+    assert "deleted" in ledger.run("delete", "other", "--yes")
+    assert [s["session_id"] for s in ledger.json("sessions")] == ["t"]
+
+
+def test_schema(backend: Backend) -> None:
+    run = lambda *a: CliRunner().invoke(app, ["schema", *a, "--url", backend.url])  # noqa: E731
+    assert "CREATE TABLE" in run("--ddl").output
+    if backend.kind == "postgres":
+        assert run().exit_code == 3
+    assert run("--migrate").exit_code == 0
+    assert run().exit_code == 0
+
+
+def test_what_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:
+    url = str(tmp_path / "none.db")
+    found = CliRunner().invoke(app, ["sessions", "--url", url])
+    assert (found.exit_code, os.path.exists(url)) == (1, False)
+    assert "does not exist" in found.output
+    assert CliRunner().invoke(app, ["sessions"], env={"LANGGRAPH_LEDGER_URL": ""}).exit_code != 0
+
+
+class Bomb:
+    """Leaves a mark when it is made from what is stored."""
+
+    made: list[Any] = []  # noqa: RUF012
+
+    def __reduce__(self) -> Any:
+        return (Bomb.made.append, ("boom",))
+
+
+def test_showing_a_value_makes_nothing_of_it() -> None:
+    data = DataSerializer()
+    assert data.loads_typed(("pickle", pickle.dumps(Bomb()))) == {
+        "$type": "pickle",
+        "$length": len(pickle.dumps(Bomb())),
+    }
+    assert not Bomb.made
+    forged = ormsgpack.packb(ormsgpack.Ext(0, ormsgpack.packb(["os", "system", "exit 1"])))
+    assert data.loads_typed(("msgpack", forged)) == {"$type": "os.system", "value": "exit 1"}

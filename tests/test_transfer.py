@@ -1,0 +1,212 @@
+"""Moving between savers: every scenario's threads come over from an official saver, and go back."""
+
+import copy
+import operator
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.postgres import PostgresSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import START, StateGraph
+from langgraph.types import Command, interrupt
+from typer.testing import CliRunner
+
+from langgraph_ledger import LedgerSaver
+from langgraph_ledger.cli.app import app
+from langgraph_ledger.errors import InvalidInput, NotTransferred
+from langgraph_ledger.transfers import threads_of, transfer
+from tests.four_ways import Backend
+from tests.scenarios import CASES, Case, run
+
+Saver = BaseCheckpointSaver[Any]
+ONE_OF_EACH = list({case.scenario.name: case for case in CASES if case.flavour == "sync"}.values())
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def official(request: pytest.FixtureRequest) -> Iterator[Saver]:
+    if request.param == "memory":
+        yield InMemorySaver()
+    elif request.param == "sqlite":
+        with SqliteSaver.from_conn_string(":memory:") as saver:
+            yield saver
+    else:
+        with PostgresSaver.from_conn_string(request.getfixturevalue("fresh_postgres_url")()) as saver:
+            saver.setup()
+            yield saver
+
+
+def seen(saver: Saver, thread: str) -> list[Any]:
+    """All that `list` shows of a thread, comparable, and in one order: InMemorySaver lists namespace by namespace."""
+    found = [
+        (
+            item.config["configurable"]["checkpoint_ns"],
+            item.checkpoint["id"],
+            item.parent_config and item.parent_config["configurable"]["checkpoint_id"],
+            saver.serde.dumps_typed(dict(item.checkpoint, channel_values=None)),
+            {name: saver.serde.dumps_typed(value) for name, value in item.checkpoint["channel_values"].items()},
+            item.metadata["step"],
+            [(task, channel, saver.serde.dumps_typed(value)) for task, channel, value in item.pending_writes or ()],
+        )
+        for item in saver.list({"configurable": {"thread_id": thread}})
+    ]
+    return sorted(found, key=lambda item: item[:2])
+
+
+@pytest.mark.parametrize("case", ONE_OF_EACH, ids=lambda case: case.scenario.name)
+def test_every_scenario_comes_over_and_goes_back(case: Case, sqlite_path: str) -> None:
+    source, back = InMemorySaver(), InMemorySaver()
+    run(case, source)
+    with LedgerSaver(sqlite_path) as saver:
+        moved = transfer(source, saver)
+        assert moved.threads == len(threads_of(source)) == len(threads_of(saver))
+        assert saver.rejected_writes() == []
+        transfer(saver, back)
+        for thread in threads_of(source):
+            assert seen(saver, thread) == seen(source, thread) == seen(back, thread)
+
+
+class State(TypedDict):
+    items: Annotated[list[str], operator.add]
+
+
+def asking(saver: Saver) -> Any:
+    def ask(state: State) -> Any:
+        return {"items": [interrupt("what?")]}
+
+    inner = StateGraph(State).add_node("ask", ask).add_edge(START, "ask").compile()
+    builder = StateGraph(State).add_node("first", lambda state: {"items": ["x" * 3000]}).add_node("inner", inner)
+    return builder.add_edge(START, "first").add_edge("first", "inner").compile(checkpointer=saver)
+
+
+def test_a_pending_interrupt_is_answered_where_it_has_come_to(official: Saver, backend: Backend) -> None:
+    config: Any = {"configurable": {"thread_id": "t"}}
+    asking(official).invoke({"items": ["begin"]}, config)
+    with LedgerSaver(backend.url) as saver:
+        assert transfer(official, saver).checkpoints == len([*official.list(config)])
+        assert saver.recover("t").interrupts[0].value == "what?"
+        there = asking(saver).invoke(Command(resume="that"), config)
+        assert there == asking(official).invoke(Command(resume="that"), config)
+        assert there["items"][-1] == "that"
+
+
+def test_a_transfer_that_was_stopped_is_made_again(official: Saver, backend: Backend) -> None:
+    for thread in ("a", "b", "c"):
+        asking(official).invoke({"items": [thread]}, {"configurable": {"thread_id": thread}})
+    done: list[str] = []
+
+    def stop(thread: str, count: int) -> None:
+        done.append(thread)
+        if len(done) == 2:
+            raise KeyboardInterrupt
+
+    with LedgerSaver(backend.url) as saver:
+        with pytest.raises(KeyboardInterrupt):
+            transfer(official, saver, progress=stop)
+        before = saver.stats()
+        assert transfer(official, saver).threads == 3
+        assert transfer(official, saver).threads == 3
+        assert saver.stats().threads == 3 > before.threads
+        assert saver.stats().checkpoints == len([*official.list(None)])
+
+
+def test_more_comes_over_later(official: Saver, backend: Backend) -> None:
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with LedgerSaver(backend.url) as saver:
+        asking(official).invoke({"items": ["begin"]}, config)
+        transfer(official, saver)
+        asking(official).invoke(Command(resume="that"), config)
+        transfer(official, saver, ["t"])
+        assert asking(saver).get_state(config).values == asking(official).get_state(config).values
+
+
+def test_what_does_not_come_over_as_it_was_is_found_out(sqlite_path: str) -> None:
+    source = InMemorySaver()
+    config: Any = {"configurable": {"thread_id": "t"}}
+    asking(source).invoke({"items": ["begin"]}, config)
+
+    class Forgetful(InMemorySaver):
+        def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
+            changed = copy.deepcopy(checkpoint)
+            for value in changed["channel_values"].values():
+                if isinstance(value, list):
+                    value.append("more")
+            return super().put(config, changed, metadata, new_versions)
+
+    with pytest.raises(NotTransferred, match=r"thread 't'.*another channel 'items'"):
+        transfer(source, Forgetful())
+    with pytest.raises(InvalidInput, match="no thread 'nobody'"):
+        transfer(source, InMemorySaver(), ["nobody"])
+
+
+@dataclass
+class Order:
+    number: int
+    lines: tuple[str, ...]
+
+
+class Shop(TypedDict):
+    orders: Annotated[list[Order], operator.add]
+    tags: set[str]
+
+
+def shop(saver: Saver) -> Any:
+    def sell(state: Shop) -> Any:
+        number = len(state["orders"])
+        return {"orders": [Order(number, ("line " * 400, interrupt(f"sell {number}?")))], "tags": {"sold", str(number)}}
+
+    return StateGraph(Shop).add_node("sell", sell).add_edge(START, "sell").compile(checkpointer=saver)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_the_command_line_moves_what_it_does_not_know(
+    kind: str, tmp_path: Any, backend: Backend, fresh_postgres_url: Callable[[], str]
+) -> None:
+    """Objects of an application's own types come over and back, though the command line never makes one."""
+    names = [str(tmp_path / f"{n}.db") if kind == "sqlite" else fresh_postgres_url() for n in ("from", "to")]
+    saver_of: Any = SqliteSaver if kind == "sqlite" else PostgresSaver
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with saver_of.from_conn_string(names[0]) as official:
+        official.setup()
+        shop(official).invoke({"orders": [], "tags": {"new"}}, config)
+        for answer in range(6):
+            shop(official).invoke(Command(resume=str(answer)), config)
+            shop(official).invoke({"orders": [], "tags": {"again"}}, config)
+        expected = shop(official).get_state(config).values
+    command = [sys.executable, "-m", "langgraph_ledger"]
+    for part in (["import", "--from", names[0]], ["import", "--from", names[0]], ["export", "--to", names[1]]):
+        done = subprocess.run([*command, *part, "--url", backend.url], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout[:27]) == (0, "moved and compared: 1 threa"), done.stderr
+    with LedgerSaver(backend.url) as saver, saver_of.from_conn_string(names[1]) as official:
+        for there in (saver, official):
+            assert shop(there).get_state(config).values == expected
+            assert type(expected["orders"][0]) is Order
+            assert shop(there).invoke(Command(resume="last"), config)["orders"][-1].lines[1] == "last"
+        assert saver.stats().bytes_stored < saver.stats().bytes_of_states / 2, "chunks are shared as always"
+
+
+def test_what_is_no_database_of_a_saver(tmp_path: Any) -> None:
+    (tmp_path / "text").write_text("no database at all, and long enough to be looked at " * 20)
+    sqlite3.connect(tmp_path / "empty.db").execute("CREATE TABLE other (x)")
+    for name in ("text", "empty.db", "nothing.db"):
+        found = CliRunner().invoke(app, ["import", "--from", str(tmp_path / name), "--url", str(tmp_path / "l.db")])
+        assert found.exit_code == 2, found.output
+    assert not (tmp_path / "l.db").exists()
+
+
+def test_the_source_is_only_read(tmp_path: Any, sqlite_path: str) -> None:
+    file = tmp_path / "official.db"
+    with SqliteSaver.from_conn_string(str(file)) as official:
+        asking(official).invoke({"items": ["begin"]}, {"configurable": {"thread_id": "t"}})
+    before = file.read_bytes()
+    connection = sqlite3.connect(f"file:{file}?mode=ro", uri=True, check_same_thread=False)
+    with closing(connection), LedgerSaver(sqlite_path) as saver:
+        transfer(SqliteSaver(connection), saver)
+    assert file.read_bytes() == before

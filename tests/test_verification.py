@@ -1,0 +1,120 @@
+"""Whatever is changed, moved, added or removed in the tables is found, and what is whole is found whole."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.messages import AIMessage, HumanMessage
+from langgraph.checkpoint.serde.base import CipherProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from typer.testing import CliRunner
+
+from langgraph_ledger import LedgerSaver
+from langgraph_ledger.cli.app import app
+from tests.direct import at, query, save
+from tests.four_ways import Backend, Flavoured
+from tests.recovery.stage import agent, call, made, same
+
+
+class Xor(CipherProtocol):
+    def encrypt(self, plaintext: bytes) -> tuple[str, bytes]:
+        return "xor", bytes(b ^ 0x5A for b in plaintext)[::-1]
+
+    def decrypt(self, ciphername: str, ciphertext: bytes) -> bytes:
+        return bytes(b ^ 0x5A for b in ciphertext[::-1])
+
+
+@pytest.fixture(params=["plain", "encrypted"])
+def four(request: pytest.FixtureRequest, open_four: Callable[..., Flavoured]) -> Flavoured:
+    """A ledger with a thread in which there is a bit of everything, and another thread."""
+    four = open_four(**({"serde": EncryptedSerializer(Xor())} if request.param == "encrypted" else {}))
+    graph = agent(four.saver, [made(four, same)], [call("x" * 2000, "c1")])
+    four.on(graph, "invoke", {"messages": [HumanMessage("y" * 3000)]}, at("t"))
+    place = save(four, at("other", ns="sub"), "1", {"long": [f"{n} long words " * 100 for n in range(60)]})
+    place = save(four, place, "2", {"long": [f"{n} long words " * 100 for n in range(61)], "m": [AIMessage("a")]})
+    four.put_writes(place, [("long", ["z" * 4000])], "task")
+    return four
+
+
+def findings(four: Flavoured) -> list[tuple[str, str]]:
+    return [(f.where, f.what) for name in ("t", "other") for f in four.call("verify", name) if not f.harmless]
+
+
+def test_what_is_whole_is_found_whole(four: Flavoured) -> None:
+    assert findings(four) == []
+    assert [f for name in ("t", "other", "nobody") for f in four.call("verify", name)] == []
+
+
+def rows(backend: Backend, table: str, columns: str, where: str = "1 = 1") -> list[Any]:
+    return query(backend, f"SELECT {columns} FROM {table} WHERE {where} ORDER BY 1, 2")
+
+
+@pytest.mark.parametrize(
+    ("table", "column"),
+    [
+        ("agent_memory", "content"),
+        ("agent_memory", "children"),
+        ("checkpoint_log", "body"),
+        ("checkpoint_log", "memory_ids"),
+        ("pending_writes", "place"),
+        ("pending_writes", "memory_ids"),
+    ],
+)
+def test_a_changed_byte(four: Flavoured, backend: Backend, table: str, column: str) -> None:
+    """Each value of a column is changed in turn, found, and put back."""
+    values = query(backend, f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL")
+    assert values
+    for (value,) in values:
+        whole = bytes(value)
+        damaged = whole[:-1] + bytes([whole[-1] ^ 1])
+        query(backend, f"UPDATE {table} SET {column} = ? WHERE {column} = ?", damaged, whole)
+        assert findings(four), (table, column, whole[:20])
+        query(backend, f"UPDATE {table} SET {column} = ? WHERE {column} = ?", whole, damaged)
+    assert findings(four) == []
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "said"),
+    [
+        ("agent_memory", "1 = 1", "is missing"),
+        (
+            "checkpoint_log",
+            "session_id = 'other' AND checkpoint_type = 'checkpoint'",
+            "its latest checkpoint, 2, is missing",
+        ),
+        ("checkpoint_log", "session_id = 'other' AND checkpoint_id = '2'", "its checkpoint is missing"),
+    ],
+)
+def test_rows_that_are_gone(four: Flavoured, backend: Backend, table: str, where: str, said: str) -> None:
+    query(backend, f"DELETE FROM {table} WHERE {where}")
+    assert any(said in what for _, what in findings(four)), findings(four)
+
+
+def test_rows_that_have_changed_places(four: Flavoured, backend: Backend) -> None:
+    (first,), (second,) = query(backend, "SELECT body FROM checkpoint_log WHERE session_id = 'other'")
+    for before, after in ((first, b"between"), (second, first), (b"between", second)):
+        query(backend, "UPDATE checkpoint_log SET body = ? WHERE body = ?", bytes(after), bytes(before))
+    assert len(findings(four)) >= 2
+
+
+def test_a_chunk_that_nothing_refers_to_is_harmless(four: Flavoured, backend: Backend) -> None:
+    query(
+        backend,
+        "INSERT INTO agent_memory (session_id, memory_id, encoding, plain_bytes, content)"
+        " SELECT 't', memory_id, encoding, plain_bytes, content FROM agent_memory WHERE session_id = 'other'",
+    )
+    found = four.call("verify", "t")
+    assert any(f.harmless for f in found)
+    assert {f.what for f in found if f.harmless} == {"nothing refers to it"}
+
+
+def test_on_the_command_line(backend: Backend) -> None:
+    with LedgerSaver(backend.url) as saver:
+        save(Flavoured(saver, None), at("t"), "1", {"long": ["word " * 500]})
+    run = lambda: CliRunner().invoke(app, ["verify", "--url", backend.url])  # noqa: E731
+    assert run().exit_code == 0
+    assert "all is as it was stored" in run().output
+    (content,) = query(backend, "SELECT content FROM agent_memory")[0]
+    query(backend, "UPDATE agent_memory SET content = ?", bytes(content)[:-1])
+    assert run().exit_code == 3
+    assert "damaged rows: 1" in run().output
