@@ -22,6 +22,7 @@ from langgraph_ledger.saver import LedgerSaver
 
 DURABLE, LOST, UNTRACKED = "durable", "lost", "untracked"
 REFUSED, UNKNOWN, RISK = "not serialisable", "not known", "may happen twice"
+CONTEXT = "working context"
 WINDOW = "durable, but for the last"
 
 _DURABILITIES = {
@@ -147,6 +148,8 @@ def _channel(name: str, channel: Any, saver: Any, values: Mapping[str, Any]) -> 
         return LOST, "the graph has no checkpointer"
     if isinstance(saver, InMemorySaver):
         return LOST, "InMemorySaver keeps everything in this process"
+    if isinstance(saver, LedgerSaver) and name in saver._ledger.working_channels:
+        return CONTEXT, "its latest value is kept, and may be gone after a crash"
     serde = getattr(saver, "serde", None) or JsonPlusSerializer()
     if name in values:
         refused = refused_part(serde, values[name])

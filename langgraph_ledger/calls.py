@@ -27,8 +27,8 @@ from langgraph_ledger.records import describe, described, now, to_json
 from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run
 from langgraph_ledger.statements import Operation
+from langgraph_ledger.storing import is_news, regardless, writer_of
 from langgraph_ledger.vault import Vault
-from langgraph_ledger.writing import is_news, regardless, writer_of
 
 PATIENCE = 5.0
 """Seconds that a call waits for the checkpoint of its step to be on its way, where one is to be expected."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from langgraph.checkpoint.base import EXCLUDED_METADATA_KEYS
@@ -13,10 +14,12 @@ from langgraph_ledger import ids
 from langgraph_ledger.ledger import Known, Ledger, Placed
 from langgraph_ledger.memory import Chunker, dump
 from langgraph_ledger.operations.checkpoints import NewCheckpoint
+from langgraph_ledger.operations.working import WorkingRow
 from langgraph_ledger.places import Body, WriteRow, body_label, pack_body
 from langgraph_ledger.policies import FLUSH_KEY
 from langgraph_ledger.records import describe, described, text_for_json, to_json
 from langgraph_ledger.vault import Vault
+from langgraph_ledger.working import WORKING_KEY, Kept, refuse_unfit
 
 SECRET = re.compile(r"secret|token|passw|api_?key|credential|authorization|private_?key|cookie", re.IGNORECASE)
 """Keys of `configurable` that are not copied to metadata."""
@@ -47,6 +50,9 @@ class Encoder:
         self.metadata = merged_metadata(config, metadata)
         self.added = {k: v for k, v in self.metadata.items() if k not in (metadata or {})}
         self.channels: dict[str, Placed] = {}
+        self.working: list[WorkingRow] = []
+        self.apart: list[str] = []
+        refuse_unfit(ledger.working_channels, checkpoint, self.metadata)
 
     @property
     def known(self) -> Known:
@@ -60,7 +66,7 @@ class Encoder:
         """The checkpoint's rows; with `reuse`, less what is stored with its parent."""
         parent = self.ledger.known(self.session_id, self.agent_id, self.parent_id) if reuse else Known({})
         chunker = Chunker(self.vault, self.session_id, parent.ids, self.ledger.compression)
-        values = self.checkpoint.get("channel_values") or {}
+        values = self._durable()
         for channel in values:
             ids.clean(channel, "channel")
         self.channels = {channel: self._placed(channel, value, parent, chunker) for channel, value in values.items()}
@@ -84,6 +90,20 @@ class Encoder:
             status=None,
             metadata=self._shown(self.added) if self.added else None,
         )
+
+    def _durable(self) -> Mapping[str, Any]:
+        """The values but for the working ones, which are encoded for a place of their own."""
+        values: Mapping[str, Any] = self.checkpoint.get("channel_values") or {}
+        apart = self.ledger.working_channels.intersection(values)
+        if not apart:
+            return values
+        kept = Kept(self.vault, self.agent_id, self.ledger.compression)
+        versions = self.checkpoint.get("channel_versions") or {}
+        for channel in sorted(apart):
+            if channel in self.new_versions:
+                kept.add(channel, str(versions.get(channel)), values[channel], partial(self._where, channel))
+        self.working, self.apart = kept.rows, sorted(apart)
+        return {channel: value for channel, value in values.items() if channel not in apart}
 
     def _placed(self, channel: str, value: Any, parent: Known, chunker: Chunker) -> Placed:
         version = (self.checkpoint.get("channel_versions") or {}).get(channel)
@@ -116,6 +136,8 @@ class Encoder:
 
     def _body(self) -> Body:
         rest = {key: value for key, value in self.checkpoint.items() if key != "channel_values"}
+        if self.apart:
+            rest[WORKING_KEY] = self.apart
         deltas = (self.metadata.get("counters_since_delta_snapshot") or {}).keys() - self.channels.keys()
         return Body(
             dump(self.vault.serde, rest, self._where),

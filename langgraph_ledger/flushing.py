@@ -50,6 +50,8 @@ class Change:
     operation: Callable[[bool], Operation[Any]]
     stored: Callable[[Any], bool]
     alone: Callable[[], Flow[None]]
+    after: Callable[[], Flow[None]] | None = None
+    """What is to be done once it is stored, of what is safe to lose."""
     checked: bool = True
     """Whether it counts only as long as its run holds the thread."""
     number: int = 0
@@ -174,7 +176,12 @@ class Queue:
     def drop(self, reason: LedgerError) -> None:
         """Forgets what waits; its runs will be told why."""
         left = list(self.entries)
-        self._reset()
+        if self._pid != os.getpid():
+            self._reset()  # the lock may be held by a thread that only the parent has
+        else:
+            with self.lock:
+                self.entries.clear()
+                self._checkpoints, self._bytes, self._due = 0, 0, None
         self.failed = False
         _waiting.discard(self)
         for change in left:
@@ -235,7 +242,7 @@ if hasattr(os, "register_at_fork"):
 
 def submit(queue: Queue, change: Change, policy: Batched | None, *, at_once: bool) -> Flow[None]:
     """Adds a write to what waits, and commits all of it if it is time. Raises what has become of its run."""
-    if queue.failed or queue.full(policy):
+    if queue.failed or (not at_once and queue.full(policy)):
         yield from flush(queue)
         _check(change)
     change.run.queued = True
@@ -280,6 +287,8 @@ def _send(queue: Queue, group: Sequence[Change]) -> Flow[None]:
         if answers is None or not change.stored(answers[place]):
             yield from _alone(change)
         queue.removed(change)
+        if change.after is not None and change.run.fenced is None and change.run.lost is None:
+            yield from change.after()
 
 
 def _operations(group: Sequence[Change]) -> list[Operation[Any]]:

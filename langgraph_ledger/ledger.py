@@ -87,6 +87,7 @@ class Ledger:
         log_limit: int = 1_000_000,
         redact: Redact | None = None,
         flush: Batched | None = None,
+        working_channels: frozenset[str] = frozenset(),
     ) -> None:
         self.driver, self.name = driver, name
         self.on_conflict, self.on_busy, self.owner_timeout = on_conflict, on_busy, owner_timeout
@@ -94,6 +95,7 @@ class Ledger:
         self.log_tools, self.log_limit, self.redact = log_tools, log_limit, redact
         self.runs = Runs()
         self.flush, self.queue = flush, Queue(driver)
+        self.working_channels, self.working_ready = working_channels, False
         self.loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None
         """The event loop that this saver was last used in, as long as it is there."""
         self.late: deque[tuple[Run, bool, BaseException | None]] = deque()
@@ -180,6 +182,12 @@ class Ledger:
             known = self._known.get((session_id, agent_id, checkpoint_id))
             if known is not None and len(known.written) < REMEMBERED_IDS // 100:
                 known.written |= used
+
+    @property
+    def side_exists(self) -> bool:
+        """Whether what is safe to lose is, or may be, kept apart from the database's own tables."""
+        path = getattr(self.driver, "side_path", None)
+        return path is not None and os.path.exists(path)
 
     def begun(self, run: Run) -> None:
         """Notes a run of a root graph in this process."""

@@ -9,6 +9,7 @@ from langgraph.checkpoint.base import CheckpointTuple
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
+from langgraph_ledger import working
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
@@ -44,9 +45,13 @@ class Pages:
         self.query = page.following
         self.ended = len(page.checkpoints) < size or self.query.checkpoint_id is not None
         found = []
+        kept: dict[str, Any] = {}
         shelves: dict[str, Shelf] = {}
         for stored in page.checkpoints:
             shelf = shelves.setdefault(stored.session_id, Shelf(vault, stored.session_id, stored.memory))
+            if stored.session_id not in kept:
+                kept[stored.session_id] = yield from working.fetch(self.ledger, stored.session_id)
+            stored.working = kept[stored.session_id]
             item = decode(self.ledger, vault, stored, run, shelf)
             if matching(item, self.filter):
                 found.append(item)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, DeltaChannelHistory, PendingWrite
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import ids
+from langgraph_ledger import ids, working
 from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
@@ -46,6 +46,8 @@ def get_tuple(
     vault = yield from ledger.vault(serde)
     wanted = str(checkpoint_id) if checkpoint_id else None
     head, stored = yield read_checkpoint(session_id, agent_id, wanted)
+    if stored is not None:
+        stored.working = yield from working.fetch(ledger, session_id)
     run = _run_of(ledger, conf, session_id, agent_id, head)
     if agent_id:
         run.namespaces.add(agent_id)
@@ -127,6 +129,7 @@ def decode(
     checkpoint = load(vault.serde, *body.checkpoint, where)
     metadata = load(vault.serde, *body.metadata, lambda: where(", metadata"))
     versions = checkpoint.get("channel_versions") or {}
+    names = checkpoint.pop(working.WORKING_KEY, ())
     shelf = shelf or Shelf(vault, stored.session_id, stored.memory)
     values: dict[str, Any] = {}
     channels: dict[str, Placed] = {}
@@ -136,6 +139,8 @@ def decode(
         channels[channel] = Placed(versions.get(channel), place, frozenset(used), size)
     written = set().union(*(shelf.reachable(row.memory_ids) for row in stored.writes if row.memory_ids))
     ledger.remember(stored.session_id, stored.agent_id, stored.checkpoint_id, Known(channels, written))
+    if names and stored.working:
+        values |= working.values_of(vault, stored.agent_id, names, versions, stored.working)
     checkpoint = {**checkpoint, "channel_values": values}
     if run is not None:
         checkpoint["id"] = Marked(checkpoint["id"], run)
@@ -148,8 +153,23 @@ def decode(
         checkpoint=cast("Checkpoint", checkpoint),
         metadata=metadata,
         parent_config=_config(stored, stored.parent_id, run) if stored.parent_id else None,
-        pending_writes=[_write(shelf, row, (stored.agent_id, stored.checkpoint_id), where) for row in stored.writes],
+        pending_writes=[
+            *(_write(shelf, row, (stored.agent_id, stored.checkpoint_id), where) for row in stored.writes),
+            *working.writes_of(vault, stored.agent_id, stored.checkpoint_id, stored.working),
+        ],
     )
+
+
+def lost(ledger: Ledger, vault: Vault, stored: Stored) -> tuple[str, ...]:
+    """The working channels that had a value at a checkpoint, which is not there any more."""
+    where = partial(str, f"thread {stored.session_id!r}, checkpoint {stored.checkpoint_id!r}")
+    body = unpack_body(vault, stored.body, body_label(stored.agent_id, stored.checkpoint_id), where)
+    checkpoint = load(vault.serde, *body.checkpoint, where)
+    names = checkpoint.get(working.WORKING_KEY, ())
+    if not ledger.working_channels or not names:
+        return ()
+    versions = checkpoint.get("channel_versions") or {}
+    return tuple(sorted(set(names) - working.values_of(vault, stored.agent_id, names, versions, stored.working).keys()))
 
 
 def _config(stored: Stored, checkpoint_id: str, run: Run | None) -> Any:

@@ -15,7 +15,7 @@ from typing import Any
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 
-from langgraph_ledger import ids
+from langgraph_ledger import ids, working
 from langgraph_ledger.call_records import CallRecord, call_records, find_calls
 from langgraph_ledger.calls import Call, Spot, call_id_of, record_end
 from langgraph_ledger.encoding import what_is_next
@@ -34,7 +34,7 @@ from langgraph_ledger.operations.calls import (
 )
 from langgraph_ledger.operations.sessions import as_session
 from langgraph_ledger.places import Fetched, WriteRow, unpack_write
-from langgraph_ledger.reading import decode
+from langgraph_ledger.reading import decode, lost
 from langgraph_ledger.records import Session, as_time, describe
 from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
@@ -70,6 +70,7 @@ class Recovery:
     `status` is the session's, "unknown" if the ledger holds no such thread. `crashed` says that it is active while
     the process that worked on it is gone. `accepted` says that a run began and no checkpoint has come of it.
     `last_completed` is the last thing known to have been completed; `next` names the nodes that run next.
+    `lost_context`: working channels that had a value which is gone.
     `unknown`: calls that were started and have no end on record. `unapplied`: completed calls of which the state does
     not know yet. `failed`, `cancelled` and `interrupted`: how the other calls of the open step ended.
     """
@@ -96,6 +97,7 @@ class Recovery:
     checkpoints: int
     first_checkpoint_at: datetime | None
     last_checkpoint_at: datetime | None
+    lost_context: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON can hold it: times as text, values described where JSON has no word for them."""
@@ -128,6 +130,8 @@ class Recovery:
         for what in ("unknown", "unapplied", "failed", "cancelled", "interrupted"):
             lines += [(f"{what} call", _call_line(call)) for call in getattr(self, what)]
         lines += [("held", f"{held.resource}, since {_time(held.held_at)}") for held in self.held]
+        if self.lost_context:
+            lines.append(("lost context", ", ".join(self.lost_context)))
         if self.checkpoints:
             lines.append(("checkpoints", f"{self.checkpoints}, the last one at {_time(self.last_checkpoint_at)}"))
         return lines
@@ -170,6 +174,8 @@ def recover(ledger: Ledger, serde: SerializerProtocol, thread_id: str) -> Flow[R
     if not ledger.driver.read_only:
         yield from settle(ledger)
     found: Found = yield read_in_flight(session_id)
+    if found.stored is not None:
+        found.stored.working = yield from working.fetch(ledger, session_id)
     return _report(ledger, vault, session_id, found)
 
 
@@ -210,6 +216,7 @@ def _report(ledger: Ledger, vault: Vault, session_id: str, found: Found) -> Reco
         checkpoints=int(number),
         first_checkpoint_at=as_time(earliest) if earliest else None,
         last_checkpoint_at=as_time(latest) if latest else None,
+        lost_context=lost(ledger, vault, found.stored) if found.stored else (),
     )
 
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import ids
+from langgraph_ledger import ids, working
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
@@ -105,6 +105,7 @@ def delete_thread(ledger: Ledger, thread_id: str) -> Flow[None]:
     yield from ledger.ready()
     yield delete_session(session_id, uuid4().hex, now())
     ledger.forget(session_id)
+    yield from working.forget(ledger, session_id)
     yield purge_tombstones(now())
 
 
@@ -177,6 +178,7 @@ def prune(ledger: Ledger, serde: SerializerProtocol, selection: Selection) -> Fl
             freed.add((yield from _measured(step)))
             if selection.strategy == "delete" and not selection.dry_run:
                 ledger.forget(session_id)
+                yield from working.forget(ledger, session_id)
         if named is not None or len(page) < PAGE:
             return freed
         after = page[-1]
@@ -192,6 +194,7 @@ def sweep(ledger: Ledger, dry_run: bool) -> Flow[Freed]:
             freed.add((yield from _measured(delete_session(session_id, uuid4().hex, now(), dry_run=dry_run))))
             if not dry_run:
                 ledger.forget(session_id)
+                yield from working.forget(ledger, session_id)
         if len(page) < PAGE:
             return freed
         after = page[-1]

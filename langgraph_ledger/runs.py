@@ -41,6 +41,8 @@ class Waiting:
     rows: Sequence[Any]
     memory: Sequence[Any]
     used: set[bytes]
+    working: Sequence[Any] = ()
+    """Rows for the working context, to be kept once the others are stored."""
     stored: Future[None] = field(default_factory=Future)
 
     def settle(self, error: BaseException | None = None) -> None:

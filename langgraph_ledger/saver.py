@@ -24,7 +24,18 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from langgraph_ledger import codecs, ids, policies, reading, recovery, retention, tool_log, verification, writing
+from langgraph_ledger import (
+    codecs,
+    ids,
+    policies,
+    reading,
+    recovery,
+    retention,
+    tool_log,
+    verification,
+    working,
+    writing,
+)
 from langgraph_ledger.call_records import CallRecord, find_calls
 from langgraph_ledger.calls import call_id_of
 from langgraph_ledger.codecs import Compression
@@ -77,6 +88,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             run at once, the steps in between along with them; a function of a `Transition` says itself what is
             important. `configurable["ledger_flush"]` names another policy for one call of a graph. The end of a run is
             always committed before its caller gets the result.
+        working_channels: channels that are safe to lose: only their latest value is kept, apart from what is durable.
+            After a crash they may be as if they had never been written.
         ttl: how long threads begun through this saver may be idle before `sweep()` deletes them; None: for ever.
 
     The constructor does no I/O. The tables are created on first use, by any method. One object serves synchronous
@@ -107,6 +120,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         log_limit: int = 1_000_000,
         redact: Redact | None = None,
         flush: Flush = "always",
+        working_channels: Collection[str] = (),
     ) -> None:
         super().__init__(serde=serde)
         if isinstance(log_limit, bool) or not isinstance(log_limit, int) or log_limit < 0:
@@ -142,6 +156,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             log_limit=log_limit,
             redact=redact,
             flush=policies.checked(flush),
+            working_channels=working.checked(working_channels),
         )
         if self._ledger.log_tools or self._ledger.flush is not None:
             tool_log.register()

@@ -59,6 +59,8 @@ class Operation(Generic[T]):
     name: str
     access: Access
     steps: Callable[[], Steps[T]]
+    side: bool = False
+    """Whether it is about what is safe to lose, and may go to another place."""
 
 
 @dataclass(slots=True, eq=False, repr=False)

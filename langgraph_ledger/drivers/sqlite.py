@@ -72,6 +72,7 @@ class SqliteDriver:
         self._dialect = sql.load("sqlite")
         self._in_memory = path == ":memory:"
         self._closed = self._carried = False
+        self._side: SqliteDriver | None = None
         self._reset()
         _drivers.add(self)
 
@@ -92,10 +93,32 @@ class SqliteDriver:
 
     def run(self, operation: Operation[T]) -> T:
         self._check_open()
+        if operation.side and not self._in_memory:
+            return self._run_aside(replace(operation, side=False))
         if operation.access is Access.WRITE:
             return self._write(operation)
         with self._connection(operation) as connection:
             return run_on(connection, operation, self._dialect, self.trace)
+
+    @property
+    def side_path(self) -> str | None:
+        """Where what is safe to lose is kept: a file that is never synced."""
+        return None if self._in_memory else f"{self.path}-working"
+
+    def _run_aside(self, operation: Operation[T]) -> T:
+        if self._side is None:
+            self._side = SqliteDriver(
+                f"{self.path}-working", synchronous="OFF", busy_timeout=self._busy_timeout, read_only=self.read_only
+            )
+        try:
+            return self._side.run(operation)
+        except NotALedger:  # never synced, it may be anything after a power cut: it begins anew
+            self._side.close()
+            self._side = None
+            if not self.read_only:
+                for ending in ("", "-wal", "-shm"):
+                    Path(f"{self.path}-working{ending}").unlink(missing_ok=True)
+            raise
 
     def _write(self, operation: Operation[T]) -> T:
         """Group commit: whoever gets the connection carries out what waits for it too, in one transaction."""
@@ -240,6 +263,8 @@ class SqliteDriver:
 
     def close(self) -> None:
         self._closed = True
+        if self._side is not None:
+            self._side.close()
         if self._pid != os.getpid():
             return
         if self._executor is not None:

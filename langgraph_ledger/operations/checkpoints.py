@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from langgraph_ledger.operations.working import WorkingRow
 from langgraph_ledger.places import Fetched, MemoryRow, WriteRow
 from langgraph_ledger.statements import Access, Operation, Rows, Statement, Steps, batch
 
@@ -241,6 +242,7 @@ class Stored:
     seq: int
     writes: Sequence[WriteRow] = ()
     memory: Fetched = field(default_factory=dict)
+    working: Sequence[WorkingRow] = ()
 
 
 def read_checkpoint(

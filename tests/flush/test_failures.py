@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -11,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import aiosqlite
 import psycopg
 import pytest
 
@@ -317,6 +319,35 @@ def test_closing_while_it_cannot_be_committed(fresh_postgres_url: Callable[[], s
 
 
 # --- connections of the caller's
+
+
+@pytest.mark.parametrize("kind", ["sqlite3", "aiosqlite"])
+def test_a_sqlite_connection_of_yours(sqlite_path: str, kind: str) -> None:
+    """Time is watched from another thread, which uses the connection as the saver does."""
+
+    async def main() -> None:
+        if kind == "sqlite3":
+            connection: Any = sqlite3.connect(sqlite_path, check_same_thread=False, isolation_level=None)
+        else:
+            connection = await aiosqlite.connect(sqlite_path)
+        saver = LedgerSaver(connection, flush=Batched(1000, 0.05))
+        graph = counting(saver, 50, is_async=True)
+        stream = graph.astream(START, at("1"), durability="sync")
+        for _ in range(8):
+            await anext(stream)
+        while saver._ledger.queue.entries:
+            await asyncio.sleep(0.01)
+        assert number_on(sqlite_path) >= 6
+        await stream.aclose()  # type: ignore[attr-defined]
+        assert (await graph.ainvoke(None, at("1")))["number"] == 50
+        assert number_on(sqlite_path) == 50
+        await saver.aclose()
+        if kind == "sqlite3":
+            connection.close()
+        else:
+            await connection.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("how", ["max_delay", "max_changes", "close"])

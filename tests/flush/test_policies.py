@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypedDict
 
 import pytest
+from langchain_core.tools import tool
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
@@ -104,6 +105,32 @@ def test_what_is_important(open_four: Opener, outside: Outside) -> None:
     four.invoke(graph, Command(resume="yes"), at("1"))
     assert outside.number() == 6
     assert seen == [0, 0, 0, 0, 3, 3, 3], "the input is there at once, steps wait for what is important"
+
+
+def test_a_tool_call_takes_what_waits_along(open_four: Opener, outside: Outside) -> None:
+    """In the same commit; what comes after waits again, until the call has ended."""
+    commits: list[str] = []
+    seen: list[int] = []
+
+    @tool
+    def act(number: int) -> str:
+        """Act."""
+        calls = [entry.checkpoint_type for entry in outside.saver.history("1") if entry.call_id]
+        assert calls == ["tool_call_started"]
+        seen.append(outside.number())
+        return "done"
+
+    def each(number: int) -> None:
+        if number == 5:
+            before = len(commits)
+            act.invoke({"name": "act", "args": {"number": number}, "id": "call", "type": "tool_call"})
+            seen.append(commits[before:].count("commit"))
+
+    four = open_four(flush=NEVER)
+    four.call("setup")
+    four.saver._driver.trace = lambda event, name: commits.append(name) if event == "after" else None
+    run(four, counting(four.saver, 6, each), at("1"))
+    assert seen == [4, 2], "what was before it is there, with one commit each for start and end"
 
 
 def test_an_error_takes_what_waits_along(open_four: Opener, outside: Outside) -> None:

@@ -534,6 +534,30 @@ DELETE FROM {schema}agent_memory WHERE session_id = :session_id;
 -- name: delete_session_writes
 DELETE FROM {schema}pending_writes WHERE session_id = :session_id;
 
+-- name: create_working
+SELECT 1;
+
+-- name: read_working
+SELECT agent_id, channel, version, task_id, idx, task_path, encoding, content
+FROM {schema}working_context WHERE session_id = :session_id;
+
+-- name: drop_working_writes
+DELETE FROM {schema}working_context
+WHERE session_id = :session_id AND agent_id = :agent_id AND task_id <> '' AND version <> :checkpoint_id;
+
+-- name: drop_working
+-- the number of a version: of two branches with the same number neither drops the other's
+DELETE FROM {schema}working_context
+WHERE session_id = :session_id AND agent_id = :agent_id AND channel = :channel AND task_id = ''
+    AND substr(version, 1, 10) <> :channel_number;
+
+-- name: write_working
+INSERT INTO {schema}working_context
+    (session_id, agent_id, channel, version, task_id, idx, task_path, encoding, content, updated_at)
+VALUES (:session_id, :agent_id, :channel, :channel_version, :task_id, :idx, :task_path, :encoding, :content, :now)
+ON CONFLICT (session_id, agent_id, channel, version, task_id, idx) DO UPDATE SET
+    encoding = excluded.encoding, content = excluded.content, updated_at = excluded.updated_at;
+
 -- name: delete_session_working
 DELETE FROM {schema}working_context WHERE session_id = :session_id;
 

@@ -86,10 +86,14 @@ CREATE UNLOGGED TABLE {schema}working_context (
     session_id TEXT COLLATE "C" NOT NULL,
     agent_id   TEXT COLLATE "C" NOT NULL,
     channel    TEXT COLLATE "C" NOT NULL,
+    version    TEXT COLLATE "C" NOT NULL,
+    task_id    TEXT COLLATE "C" NOT NULL,
+    idx        INTEGER NOT NULL,
+    task_path  TEXT COLLATE "C" NOT NULL,
     encoding   TEXT  NOT NULL,
     content    BYTEA NOT NULL,
     updated_at TIMESTAMPTZ NOT NULL,
-    PRIMARY KEY (session_id, agent_id, channel)
+    PRIMARY KEY (session_id, agent_id, channel, version, task_id, idx)
 );
 
 ALTER TABLE {schema}checkpoint_log ALTER COLUMN body SET STORAGE EXTERNAL;

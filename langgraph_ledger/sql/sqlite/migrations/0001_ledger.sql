@@ -85,13 +85,17 @@ CREATE TABLE pending_writes (
 ) WITHOUT ROWID;
 
 CREATE TABLE working_context (
-    session_id TEXT NOT NULL,
-    agent_id   TEXT NOT NULL,
-    channel    TEXT NOT NULL,
-    encoding   TEXT NOT NULL,
-    content    BLOB NOT NULL,
-    updated_at TEXT NOT NULL,
-    PRIMARY KEY (session_id, agent_id, channel)
+    session_id TEXT    NOT NULL,
+    agent_id   TEXT    NOT NULL,
+    channel    TEXT    NOT NULL,
+    version    TEXT    NOT NULL,
+    task_id    TEXT    NOT NULL,
+    idx        INTEGER NOT NULL,
+    task_path  TEXT    NOT NULL,
+    encoding   TEXT    NOT NULL,
+    content    BLOB    NOT NULL,
+    updated_at TEXT    NOT NULL,
+    PRIMARY KEY (session_id, agent_id, channel, version, task_id, idx)
 );
 
 CREATE VIEW rejected_writes AS
