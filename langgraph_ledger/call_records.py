@@ -47,8 +47,8 @@ class CallRecord:
 
     `status` is "unknown" if it was started and no end is on record: it may have happened or not. `arguments` and
     `result` are the values, None where they are not kept (`kept` says whether the result is). `settled` says that the
-    state knows what came of it. `resolved` names who has found out what an unknown call did, `asked_by` the tasks that
-    have asked for it.
+    state knows what came of it, `based` that the checkpoints which its step follows are stored. `resolved` names who
+    has found out what an unknown call did, `asked_by` the tasks that have asked for it.
     """
 
     name: str
@@ -65,6 +65,7 @@ class CallRecord:
     kept: bool
     error: str | None
     settled: bool
+    based: bool
     resolved: str | None
     asked_by: tuple[str, ...]
     started_at: datetime
@@ -115,6 +116,7 @@ def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
         kept=status == "completed" and end.get("kept", True) is True,
         error=_error(end, value) if status in ("failed", "cancelled") else None,
         settled=start.settled,
+        based=bool(start.based),
         resolved=end.get("source") if last.kind == RESOLVED else None,
         asked_by=(end["asked_by"],) if end.get("asked_by") else (),
         started_at=as_time(start.created_at),

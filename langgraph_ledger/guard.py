@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from langgraph_ledger.calls import call_id_of
+from langgraph_ledger.calls import Call, call_id_of, spot_of
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import must_be_here, run_flow
@@ -42,9 +42,12 @@ class ReplayGuard:
         conf, saver = must_be_here("ReplayGuard")
         if not saver._ledger.log_tools:
             raise InvalidInput("ReplayGuard needs the log of tool calls, which this saver's log_tools=False turned off")
-        call = request.tool_call
-        policy = self.tools.get(call["name"], self.on_unknown)
-        return saver._ledger, decide(saver, conf, call_id_of(call["id"]), call["name"], call["args"], policy)
+        asked = request.tool_call
+        policy = self.tools.get(asked["name"], self.on_unknown)
+        spot, run = spot_of(saver._ledger, conf)
+        facts = {"tool": asked["name"], "node": spot.node}
+        call = Call(spot, call_id_of(asked["id"]), facts, conf, run=run)
+        return saver._ledger, decide(saver, call, asked["name"], {"arguments": asked["args"]}, policy)
 
     def wrap_tool_call(self, request: Any, execute: Callable[[Any], Any]) -> Any:
         """For ToolNode's argument of that name."""

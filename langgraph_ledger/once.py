@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
+from uuid import uuid4
 
 from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
@@ -36,42 +38,76 @@ def check_policy(on_unknown: str) -> OnUnknown:
     return on_unknown  # type: ignore[return-value]
 
 
-def decide(saver: Any, conf: Any, call_id: str, name: str, arguments: Any, on_unknown: OnUnknown) -> Flow[Any]:
-    """Whether to make a call now: (MAKE, None), or (RETURN, its result).
+def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unknown: OnUnknown) -> Flow[Any]:
+    """Whether to make a call now: (MAKE, None), or (RETURN, its result). `values` are its arguments, if it has any.
 
     Of a call that may have happened, "ask" interrupts the graph with a question, "fail" raises `UnknownCall`.
     """
     ledger: Ledger = saver._ledger
-    spot, run = spot_of(ledger, conf)
-    calls = yield from find_calls(ledger, saver.serde, spot.session_id, call_id)
-    call = next((call for call in reversed(calls) if _same(call, spot, run, arguments)), None)
-    if call is None:
+    spot = call.spot
+    record = yield from _record_of(saver, call, values, on_unknown)
+    if record is None:
         return MAKE, None
-    for _ in range(call.asked_by.count(spot.task_id or "")):
-        _asked(call, name, arguments)  # again, and answered at once: LangGraph counts the questions of a task
-    if not is_open(call):
-        return (RETURN, call.result) if call.status == "completed" else (MAKE, None)
+    arguments = values.get("arguments")
+    for _ in range(record.asked_by.count(spot.task_id or "")):
+        _asked(record, name, arguments)  # again, and answered at once: LangGraph counts the questions of a task
+    if not is_open(record):
+        return (RETURN, record.result) if record.status == "completed" else (MAKE, None)
     if on_unknown == "retry":
         return MAKE, None
     if on_unknown == "fail":
-        raise UnknownCall(_unknown(spot.session_id, call, name))
-    answer = _asked(call, name, arguments)
+        raise UnknownCall(_unknown(spot.session_id, record, name))
+    answer = _asked(record, name, arguments)
     happened, result = answer["happened"], answer.get("result")
-    found_out = (happened, result, call.task_id, "ask", spot.task_id)
-    yield from resolve(ledger, saver.serde, spot.session_id, call_id, *found_out)
+    found_out = (happened, result, record.task_id, "ask", spot.task_id)
+    yield from resolve(ledger, saver.serde, spot.session_id, call.call_id, *found_out)
     return (RETURN, result) if happened else (MAKE, None)
 
 
-def _same(call: CallRecord, spot: Spot, run: Run, arguments: Any) -> bool:
-    """Whether a call on record is the one that stands here.
+def _record_of(saver: Any, call: Call, values: Mapping[str, Any], on_unknown: OnUnknown) -> Flow[CallRecord | None]:
+    """What is on record about the call that stands here; None if it is to be made.
 
-    It is if it was made by the same task. Where no checkpoint was stored since (under durability "exit", say), a run
-    that begins again has other tasks: then it is the same node's, of another run, with the same arguments.
+    What an earlier run leaves open is put on record for this task as well: the question, or the error, stores a
+    checkpoint, and behind that the earlier run no longer counts.
     """
-    if (call.agent_id, call.task_id) == (spot.agent_id, spot.task_id):
-        return True
-    again = not call.settled and call.run_id != run.token and call.node == spot.node
-    return again and _path(call.agent_id) == _path(spot.agent_id) and call.arguments == arguments
+    ledger, spot = saver._ledger, call.spot
+    calls = yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)
+    own = _own(calls, spot)
+    earlier = _earlier(calls, call, values) if own is None else None
+    if earlier is None:
+        return own
+    if values and not is_open(earlier):
+        return earlier
+    if on_unknown == "retry":
+        return None
+    yield from record_start(ledger, saver.serde, replace(call, attempt_id=uuid4().hex), **values)
+    return _own((yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)), spot)
+
+
+def _own(calls: Sequence[CallRecord], spot: Spot) -> CallRecord | None:
+    return next((c for c in calls if (c.agent_id, c.task_id) == (spot.agent_id, spot.task_id)), None)
+
+
+def _earlier(calls: Sequence[CallRecord], call: Call, values: Mapping[str, Any]) -> CallRecord | None:
+    """What another run, none of whose steps was stored (under durability "exit", say), did where this one stands now.
+
+    A run that begins again has other tasks. Calls with the same arguments are taken for the same in their order, each
+    for one. Without arguments nothing tells those of several tasks or steps apart.
+    """
+    spot, run = call.spot, call.run
+    assert run is not None
+    found = [c for c in calls if _again(c, spot, run) and c.arguments == values.get("arguments")]
+    found = sorted((c for c in found if c.status == "completed" or is_open(c)), key=is_open)
+    if not values:
+        return found[0] if found else None
+    here = (spot.agent_id, spot.task_id)
+    return next((c for c in found if run.answered.setdefault(c.attempt_id, here) == here), None)
+
+
+def _again(call: CallRecord, spot: Spot, run: Run) -> bool:
+    if call.based or call.settled or call.run_id == run.token:
+        return False
+    return call.node == spot.node and _path(call.agent_id) == _path(spot.agent_id)
 
 
 def _path(namespace: str) -> list[str]:
@@ -99,8 +135,8 @@ def _unknown(session_id: str, call: CallRecord, name: str) -> str:
     what = {"unknown": "was started and has no end on record", "cancelled": "was cancelled while it ran"}
     state = what.get(call.status, "happened, and its result was not kept")
     return (
-        f"thread {session_id!r}: the call {name!r} (id {call.call_id}) {state}. Find out what it did, say so with"
-        " saver.resolve_call(), and run the graph again"
+        f"thread {session_id!r}: the call {name!r} (id {call.call_id}, task {call.task_id}) {state}. Find out what it"
+        " did, say so with saver.resolve_call(), and run the graph again"
     )
 
 
@@ -109,11 +145,11 @@ def _steps(key: str, on_unknown: str) -> Generator[Flow[Any] | None, Any, Any]:
     check_policy(on_unknown)
     conf, saver = must_be_here("once()")
     call_id = call_id_of(f"once:{ids.key(key, 'key')}")
-    verdict, result = yield decide(saver, conf, call_id, key, None, check_policy(on_unknown))
-    if verdict == RETURN:
-        return result
     spot, run = spot_of(saver._ledger, conf)
     call = Call(spot, call_id, {"once": key, "node": spot.node}, conf, run=run, whole=True)
+    verdict, result = yield decide(saver, call, key, {}, check_policy(on_unknown))
+    if verdict == RETURN:
+        return result
     try:
         yield record_start(saver._ledger, saver.serde, call)
     except asyncio.CancelledError as error:  # it may be stored, and there will be no other end

@@ -59,6 +59,7 @@ class Run:
     """One root invocation on one thread (or one read outside of any), as far as this process knows it."""
 
     __slots__ = (
+        "answered",
         "began",
         "blind",
         "busy",
@@ -108,6 +109,8 @@ class Run:
         self.puts: dict[str, deque[tuple[str, Future[None]]]] = {}
         self.held: dict[Place, list[Waiting]] = {}
         self.waiting: list[Waiting] = []
+        self.answered: dict[str, tuple[str, str | None]] = {}
+        """Attempts at calls in an earlier run, and the one task of this run that each answers."""
 
     @property
     def committed(self) -> bool:

@@ -1,8 +1,9 @@
 """No call twice: what a replayed node gets from the log, and what is done about a call that may have happened."""
 
 import asyncio
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
 from langchain.agents import create_agent
@@ -11,8 +12,8 @@ from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import Command, Send, interrupt
 
 from langgraph_ledger import LedgerError, LedgerSaver, ReplayGuard, UnknownCall, aonce, hold, once
 from tests.crash_worker import Crashes
@@ -180,6 +181,157 @@ def test_a_guard_says_what_it_needs(four: Flavoured, open_four: Callable[..., Fl
         four.invoke(guarded(quiet, same, "ask"), {"messages": ["go"]}, config_of())
     with pytest.raises(LedgerError, match="on_unknown"):
         ReplayGuard("perhaps")  # type: ignore[arg-type]
+
+
+# --- a run that begins again with other tasks
+
+
+@pytest.fixture
+def nothing_saved(four: Flavoured, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs a graph under durability "exit", and lets its one save fail."""
+
+    def put(*args: Any) -> Any:
+        raise OSError("no disk")
+
+    async def aput(*args: Any) -> Any:
+        put()
+
+    def run(graph: Any, given: Any, config: Any, error: type[BaseException] = OSError) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(four.saver, "put", put)
+            patched.setattr(four.saver, "aput", aput)
+            with pytest.raises(error):
+                four.invoke(graph, given, config, durability="exit")
+        assert four.get_state(graph, config).values == {}
+
+    return run
+
+
+def test_a_logged_call_answers_one_call(four: Flavoured, nothing_saved: Callable[..., None]) -> None:
+    """The model calls by the same id, with the same arguments, in every turn."""
+    config, made_calls, turns = config_of(), [], [1]
+
+    def count(what: str) -> str:
+        made_calls.append(what)
+        return str(len(made_calls))
+
+    def model(state: MessagesState) -> Any:
+        if len(results(state)) == turns[0]:
+            return {"messages": [AIMessage("done")]}
+        return {"messages": [AIMessage("", tool_calls=[call("it", "call_0")])]}
+
+    builder = StateGraph(MessagesState).add_node("model", model).add_edge(START, "model").add_edge("tools", "model")
+    builder.add_node("tools", ToolNode([made(four, count)], **ReplayGuard("fail").wrappers))
+    builder.add_conditional_edges("model", tools_condition)
+    graph = builder.compile(checkpointer=four.saver)
+    for turns[0] in (1, 2):
+        nothing_saved(graph, {"messages": ["go"]}, config)
+        assert len(made_calls) == turns[0]
+    turns[0] = 3
+    found = four.invoke(graph, {"messages": ["go"]}, config, durability="exit")
+    assert results(found) == ["1", "2", "3"]
+    assert len(made_calls) == 3
+
+
+def test_a_question_of_another_task_is_asked(four: Flavoured, nothing_saved: Callable[..., None]) -> None:
+    """What a run that stored nothing left unknown stays so for the next one, until there is an answer."""
+
+    class Killed(BaseException):
+        pass
+
+    config, made_calls = config_of(), list[str]()
+
+    def pay(what: str) -> str:
+        made_calls.append(what)
+        raise Killed
+
+    graph = guarded(four, pay, "ask")
+    nothing_saved(graph, {"messages": ["go"]}, config, Killed)
+    four.invoke(graph, {"messages": ["go"]}, config, durability="exit")
+    found = four.invoke(graph, Command(resume={"happened": True, "result": "paid"}), config, durability="exit")
+    assert results(found) == ["paid"]
+    assert made_calls == ["c1"]
+
+
+class Many(TypedDict):
+    receipts: Annotated[list[str], operator.add]
+    who: str
+
+
+def payments(
+    four: Flavoured, pay: Callable[[str], str], then: Callable[[str], Any] = str, policy: Any = "fail", who: Any = "AB"
+) -> Any:
+    """A graph with a node that runs for A and for B at once, and pays once in each."""
+
+    def act(state: Many) -> Any:
+        who = state["who"]
+        receipt = once("pay", lambda: pay(who), on_unknown=policy)
+        then(who)
+        return {"receipts": [f"{who}: {receipt}"]}
+
+    async def aact(state: Many) -> Any:
+        who = state["who"]
+
+        async def apay() -> str:
+            return pay(who)
+
+        receipt = await aonce("pay", apay, on_unknown=policy)
+        then(who)
+        return {"receipts": [f"{who}: {receipt}"]}
+
+    def split(state: Many) -> Any:
+        return [Send("act", {"receipts": [], "who": one}) for one in who]
+
+    builder = StateGraph(Many).add_node("act", aact if four.is_async else act)
+    return builder.add_conditional_edges(START, split, ["act"]).compile(checkpointer=four.saver)
+
+
+def test_one_task_is_not_answered_with_what_another_did(four: Flavoured) -> None:
+    config, paid, down = config_of(), [], [True]
+
+    def pay(who: str) -> str:
+        if who == "B" and down[0]:
+            raise OSError("no line")
+        paid.append(who)
+        return f"receipt {who}"
+
+    def then(who: str) -> None:
+        if down[0]:
+            raise OSError("no line")
+
+    graph = payments(four, pay, then)
+    with pytest.raises(OSError, match="no line"):
+        four.invoke(graph, {"receipts": [], "who": ""}, config)
+    down[0] = False
+    assert four.invoke(graph, None, config)["receipts"] == ["A: receipt A", "B: receipt B"]
+    assert sorted(paid) == ["A", "B"]
+
+
+@pytest.mark.parametrize("policy", ["fail", "ask"])
+def test_what_once_cannot_tell_apart_is_not_known(
+    four: Flavoured, nothing_saved: Callable[..., None], policy: str
+) -> None:
+    """What A did is on record, and B stands where it was: it is not answered by guess."""
+    config, paid, given = config_of(), list[str](), {"receipts": [], "who": ""}
+
+    def pay(who: str) -> str:
+        paid.append(who)
+        return f"receipt {who}"
+
+    nothing_saved(payments(four, pay, who="A"), given, config)
+    graph = payments(four, pay, policy=policy, who="B")
+    if policy == "ask":
+        four.invoke(graph, given, config, durability="exit")
+        assert paid == ["A"]
+        found = four.invoke(graph, Command(resume={"happened": False}), config, durability="exit")
+    else:
+        with pytest.raises(UnknownCall, match="once:pay, task"):
+            four.invoke(graph, given, config, durability="exit")
+        assert paid == ["A"]
+        four.call("resolve_call", thread_of(config), "once:pay", happened=False)
+        found = four.invoke(graph, None, config, durability="exit")
+    assert found["receipts"] == ["B: receipt B"]
+    assert paid == ["A", "B"]
 
 
 # --- once

@@ -33,7 +33,11 @@ HELD_RESOURCE, RELEASED = "resource_held", "resource_released"
 
 @dataclass(slots=True, eq=False, repr=False)
 class CallRow:
-    """An entry about a call, as it is stored. `settled`: its task has written, or its graph has moved on since."""
+    """An entry about a call, as it is stored.
+
+    `settled`: its task has written, or its graph has moved on since. `based`: the checkpoints that its step follows are
+    stored, so a run that begins again has the same task.
+    """
 
     seq: int
     agent_id: str
@@ -47,6 +51,7 @@ class CallRow:
     memory_ids: bytes | None
     created_at: Any
     settled: bool
+    based: bool
 
 
 @dataclass(slots=True, eq=False, repr=False)

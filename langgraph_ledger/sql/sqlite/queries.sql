@@ -51,7 +51,15 @@ c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_
     OR EXISTS (
         SELECT 1 FROM {schema}checkpoint_log n
         WHERE n.session_id = :session_id AND n.agent_id IN ('', c.agent_id) AND n.checkpoint_type = 'checkpoint'
-            AND n.seq > c.seq)
+            AND n.seq > c.seq),
+    EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log k
+        WHERE k.session_id = :session_id AND k.agent_id = c.agent_id AND k.checkpoint_id = c.checkpoint_id
+            AND k.checkpoint_type = 'checkpoint')
+    AND EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log k
+        WHERE k.session_id = :session_id AND k.agent_id = '' AND k.checkpoint_id = c.root_checkpoint_id
+            AND k.checkpoint_type = 'checkpoint')
 
 -- name: begin_read
 BEGIN DEFERRED;
