@@ -96,6 +96,8 @@ def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
     status = _STATUS.get(last.kind)
     if status is None:
         status = "completed" if end["happened"] else "not made"
+    elif end.get("ran") is False:  # cancelled between its start and the call itself
+        status = "not made"
     ended = last is not start
     value = _value(shelf, last) if ended else None
     return CallRecord(

@@ -16,11 +16,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import ids
 from langgraph_ledger.errors import InvalidInput, ValueNotStorable
-from langgraph_ledger.flow import Flow, Pause
+from langgraph_ledger.flow import Flow, Pause, holds_up_loop
 from langgraph_ledger.flushing import Change, submit
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.memory import Chunker
-from langgraph_ledger.operations.calls import STARTED, CallEntry, put_call_end, put_call_start
+from langgraph_ledger.operations.calls import RESOLVED, STARTED, CallEntry, put_call_end, put_call_start
 from langgraph_ledger.operations.checkpoints import Writer, read_root
 from langgraph_ledger.places import MemoryRow
 from langgraph_ledger.records import describe, described, now, to_json
@@ -68,6 +68,11 @@ def call_id_of(given: Any) -> str:
         return ids.key(given, "call_id")
     except InvalidInput:
         return f"sha256:{hashlib.sha256(repr(given).encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def error_name(error: BaseException) -> str:
+    """The kind of an error, as the log names it."""
+    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
 
 
 def spot_of(ledger: Ledger, conf: Mapping[str, Any]) -> tuple[Spot, Run]:
@@ -171,10 +176,16 @@ def record_end(
 def _checkpoint_stored(ledger: Ledger, run: Run, spot: Spot, conf: Mapping[str, Any]) -> Flow[None]:
     """Waits for the checkpoint that the call's step follows, so that whatever comes later in the log moved past it.
 
-    Under durability "exit" there is none to wait for.
+    Under durability "exit" there is none to wait for. A synchronous call in an asynchronous node must not wait: the
+    checkpoint may need the loop that it holds up.
     """
     checkpoint_id = spot.checkpoint_id
-    if conf.get("__pregel_durability") == "exit" or not checkpoint_id or isinstance(checkpoint_id, Marked):
+    if (
+        holds_up_loop.get()
+        or conf.get("__pregel_durability") == "exit"
+        or not checkpoint_id
+        or isinstance(checkpoint_id, Marked)
+    ):
         return
     place = (spot.agent_id, str(checkpoint_id))
     put = run.put_of(place)
@@ -201,8 +212,11 @@ def _entry(ledger: Ledger, vault: Vault, call: Call, kind: str, values: Mapping[
     for name, value in values.items():
         shown = value if call.whole else _redacted(ledger, call, name, value)
         payload[name] = show(shown)
-        limit = None if call.whole else ledger.log_limit
+        found_out = kind == RESOLVED  # by somebody who gives it for a run to go on with
+        limit = None if call.whole or found_out else ledger.log_limit
         found = _kept(ledger, vault, spot.session_id, shown, limit)
+        if found is None and found_out:
+            raise InvalidInput(f"the {name} given for call {call.call_id!r} cannot be stored")
         if found is None:
             payload["kept"] = False
             continue

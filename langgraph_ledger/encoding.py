@@ -190,7 +190,7 @@ def what_is_next(checkpoint: Mapping[str, Any]) -> tuple[str, ...]:
         if not _triggers(channel, value):
             continue
         if channel == TASKS:
-            found += [send.node for send in value]
+            found += [_node(send) for send in value]
         elif channel.startswith("branch:to:"):
             found.append(channel.removeprefix("branch:to:"))
         else:
@@ -198,7 +198,17 @@ def what_is_next(checkpoint: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def _node(send: Any) -> str:
+    return str(_content(send)[0] if isinstance(send, Mapping) else send.node)
+
+
+def _content(value: Any) -> Any:
+    """What an object was made of, for a reader who has data in its place (see `cli/data.py`)."""
+    return value["value"] if isinstance(value, Mapping) and "$type" in value and "value" in value else value
+
+
 def _triggers(channel: str, value: Any) -> bool:
+    value = _content(value)
     if channel.startswith("join:"):
         waits_for = set(channel.removeprefix("join:").rsplit(":", 1)[0].split("+"))
         return isinstance(value, (set, frozenset, list, tuple)) and waits_for <= set(value)

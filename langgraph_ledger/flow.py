@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Generator
 from concurrent.futures import CancelledError, Future
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,6 +38,11 @@ class Pause:
 
 Step = Operation[Any] | Future[None] | Pause
 Flow = Generator[Step, Any, T]
+
+
+holds_up_loop: ContextVar[bool] = ContextVar("langgraph_ledger_holds_up_loop", default=False)
+"""Set where a flow is driven on the very thread of a running event loop, by code that cannot await: what it waits for
+might need that loop."""
 
 
 def _happened(pause: Pause) -> bool:

@@ -10,7 +10,7 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.errors import InvalidInput
-from langgraph_ledger.flow import Flow, adrive, drive
+from langgraph_ledger.flow import Flow, adrive, drive, holds_up_loop
 from langgraph_ledger.ledger import Ledger
 
 
@@ -36,9 +36,18 @@ def run_flow(ledger: Ledger, flow: Flow[Any]) -> Any:
     """Carries out a flow on this thread; where the connection belongs to an event loop, there."""
     loop = ledger.loop() if ledger.driver.needs_loop else None
     if loop is None or loop.is_closed() or loop is asyncio._get_running_loop():
-        return drive(flow, ledger.driver)
+        here = holds_up_loop.set(asyncio._get_running_loop() is not None)
+        try:
+            return drive(flow, ledger.driver)
+        finally:
+            holds_up_loop.reset(here)
     return asyncio.run_coroutine_threadsafe(_coroutine(flow, ledger.driver), loop).result()
 
 
 async def _coroutine(flow: Flow[Any], driver: Driver) -> Any:
     return await adrive(flow, driver)
+
+
+def out_of_reach(ledger: Ledger) -> bool:
+    """Whether the ledger's connection belongs to the very loop that this code holds up."""
+    return ledger.driver.needs_loop and asyncio._get_running_loop() is not None

@@ -3,17 +3,16 @@
 An image is everything that a message consists of, as a key that is equal only if all of it is, type for type. Whoever
 saves a message whose image is known need not serialise it to know its chunk, and whoever reads a chunk that was
 checked and unpacked before, byte for byte the same, need not do so again: the message is made anew from its image, as
-`copy.deepcopy` would. The images live in memory alone; `marshal` reads nothing here that it did not write itself.
-Nothing here knows SQL.
+`copy.deepcopy` would. Nothing here knows SQL.
 """
 
 from __future__ import annotations
 
-import marshal
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
@@ -31,8 +30,16 @@ MESSAGES = {
 }
 """Classes whose instances are their fields and nothing else, and that every allow-list lets pass."""
 
-_VERSION = 2
-"""Of marshal's formats: the last whose bytes do not depend on who else refers to a value."""
+_PLAIN_ONLY = (
+    ormsgpack.OPT_NON_STR_KEYS
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+"""Refuses all but plain data, whose bytes tell one type from another."""
 
 Key = tuple[type | None, tuple[str, ...], str | None, bytes]
 """Class, names of the fields, the first field if it is text, and the others. Python keeps hashes of text and bytes."""
@@ -74,8 +81,8 @@ def image_of(element: Any) -> Key | None:
     values = [*fields.values(), element.__pydantic_extra__, element.__pydantic_private__]
     text = values.pop(0) if type(values[0]) is str else None
     try:
-        return kind, tuple(fields), text, marshal.dumps(values, _VERSION)
-    except ValueError:  # something that is not plain data
+        return kind, tuple(fields), text, ormsgpack.packb(values, option=_PLAIN_ONLY)
+    except (TypeError, ValueError):  # something that is not plain data
         return None
 
 
@@ -99,7 +106,7 @@ class Image:
     def made(self) -> Any:
         """The element anew; nothing of it that can change is shared."""
         kind, names, text, data = self.key
-        values = marshal.loads(data)
+        values = ormsgpack.unpackb(data, ext_hook=ormsgpack.Ext, option=ormsgpack.OPT_NON_STR_KEYS)
         if kind is None:
             return values
         private, extra = values.pop(), values.pop()
@@ -119,8 +126,8 @@ def _of_restored(element: Any) -> Image | None:
     if key is not None:
         return Image(key, frozenset(element.__pydantic_fields_set__))
     try:
-        return Image((None, (), None, marshal.dumps(element, _VERSION)))
-    except ValueError:
+        return Image((None, (), None, ormsgpack.packb(element, option=_PLAIN_ONLY)))
+    except (TypeError, ValueError):
         return None
 
 

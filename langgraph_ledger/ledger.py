@@ -170,6 +170,12 @@ class Ledger:
             while self._weight > REMEMBERED_IDS and len(self._known) > 1:
                 self._weight -= self._known.popitem(last=False)[1].weight
 
+    def forget(self, session_id: str) -> None:
+        """Drops what is known of a session, of which something has been removed."""
+        with self._lock:
+            for key in [key for key in self._known if key[0] == session_id]:
+                self._weight -= self._known.pop(key).weight
+
     def remember_written(self, session_id: str, agent_id: str, checkpoint_id: str, used: set[bytes]) -> None:
         """Notes the chunks of writes that have been stored on a checkpoint."""
         with self._lock:

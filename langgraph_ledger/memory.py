@@ -121,7 +121,7 @@ class Chunker:
                 dump(self.serde, value, where)  # says where the serde refuses; if it does not, the fault is ours
                 raise error
         if (key := key_of(value, WHOLE)) is not None and key[1] is WHOLE and is_plain(self.serde):
-            ref = self._recognised(key, lambda: dump(self.serde, value, where)[1])
+            ref = self._recognised(key, lambda: dump(self.serde, value, where)[1], lambda: key)
             if isinstance(ref, Ref):
                 return Place("bytes" if type(value) is bytes else "msgpack", None, (ref,))
         encoding, data = dump(self.serde, value, where)
@@ -240,9 +240,9 @@ class Chunker:
         key = key_of(element)
         if key is None:
             return self._dumped([element])[1:]
-        return self._recognised(key, lambda: self._dumped([element])[1:])
+        return self._recognised(key, lambda: self._dumped([element])[1:], lambda: key_of(element))
 
-    def _recognised(self, key: Key, serialise: Callable[[], bytes]) -> bytes | Ref:
+    def _recognised(self, key: Key, serialise: Callable[[], bytes], again: Callable[[], Key | None]) -> bytes | Ref:
         """What a value becomes that has a key. One that was met before is not serialised."""
         images = self.vault.images
         found = images.serialised(key)
@@ -252,7 +252,8 @@ class Chunker:
             if len(data) >= ALONE_BYTES:
                 memory_id = self._row(PART, data)
                 found = Serialised(memory_id, len(data), row=self.rows.get(memory_id) if self.vault.is_open else None)
-            images.add_serialised(key, found)
+            if key == again():  # or somebody has changed it meanwhile
+                images.add_serialised(key, found)
         elif found.memory_id is not None:
             self._include(found, serialise)
         if found.memory_id is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -11,7 +12,7 @@ from langgraph.types import interrupt
 
 from langgraph_ledger import ids
 from langgraph_ledger.call_records import CallRecord, find_calls
-from langgraph_ledger.calls import Call, Spot, call_id_of, record_end, record_start, spot_of
+from langgraph_ledger.calls import Call, Spot, call_id_of, error_name, record_end, record_start, spot_of
 from langgraph_ledger.errors import InvalidInput, UnknownCall
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import must_be_here, run_flow
@@ -113,16 +114,19 @@ def _steps(key: str, on_unknown: str) -> Generator[Flow[Any] | None, Any, Any]:
         return result
     spot, run = spot_of(saver._ledger, conf)
     call = Call(spot, call_id, {"once": key, "node": spot.node}, conf, run=run, whole=True)
-    yield record_start(saver._ledger, saver.serde, call)
+    try:
+        yield record_start(saver._ledger, saver.serde, call)
+    except asyncio.CancelledError as error:  # it may be stored, and there will be no other end
+        yield record_end(saver._ledger, saver.serde, call, CANCELLED, {}, error_type=error_name(error), ran=False)
+        raise
     try:
         result = yield None
     except BaseException as error:
         kind = (
             INTERRUPTED if isinstance(error, GraphInterrupt) else FAILED if isinstance(error, Exception) else CANCELLED
         )
-        name = f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
         values = {"error": str(error)} if kind == FAILED else {}
-        yield record_end(saver._ledger, saver.serde, call, kind, values, error_type=name)
+        yield record_end(saver._ledger, saver.serde, call, kind, values, error_type=error_name(error))
         raise
     yield record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": result})
     return result
@@ -204,7 +208,11 @@ class hold:
 
     async def __aenter__(self) -> Self:
         ledger, flow = self._take()
-        await adrive(flow, ledger.driver)
+        try:
+            await adrive(flow, ledger.driver)
+        except asyncio.CancelledError:  # it may be stored, and the block is not entered, so nothing else releases it
+            await adrive(self._release()[1], ledger.driver)
+            raise
         return self
 
     async def __aexit__(

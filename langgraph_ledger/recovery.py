@@ -104,17 +104,18 @@ class Recovery:
         return {name: _plain(getattr(self, name)) for name in self.__slots__}
 
     def __str__(self) -> str:
-        return "\n".join(f"{name + ':':<16}{text}" for name, text in self._lines())
+        return "\n".join(f"{name + ':':<16}{text}" for name, text in self.lines())
 
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
             f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
-            for name, text in self._lines()
+            for name, text in self.lines()
         )
         return f"<table>{rows}</table>"
 
-    def _lines(self) -> list[tuple[str, str]]:
+    def lines(self) -> list[tuple[str, str]]:
+        """What it says, as pairs of a name and a text."""
         lines = [("thread", self.thread_id), ("status", self.status + (" (its process is gone)" * self.crashed))]
         if self.outcome:
             lines.append(("run ended", " ".join(str(v) for v in self.outcome.values())))

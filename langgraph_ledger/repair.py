@@ -7,6 +7,7 @@ what is known. The graph's state is otherwise left as it is.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from langgraph_ledger.call_records import CallRecord
@@ -14,15 +15,52 @@ from langgraph_ledger.conflicts import expect, run_steps, run_steps_async
 from langgraph_ledger.errors import InvalidInput
 
 
-def _dangling(messages: Sequence[Any]) -> list[tuple[int, dict[str, Any]]]:
-    """Tool calls without a result, each with the position of the message that asks for it."""
-    answered = {getattr(message, "tool_call_id", None) for message in messages}
-    return [
-        (position, call)
-        for position, message in enumerate(messages)
-        for call in getattr(message, "tool_calls", None) or ()
-        if call.get("id") is not None and call["id"] not in answered
-    ]
+@dataclass(slots=True)
+class _Asked:
+    """A tool call that a message asks for, the position of that message, and its result, if it has one.
+
+    Some models use the same ids again in every turn.
+    """
+
+    position: int
+    call: dict[str, Any]
+    answer: Any = None
+
+
+def _asked(messages: Sequence[Any]) -> list[_Asked]:
+    """The tool calls of a conversation. A result belongs to the nearest call of its id before it that has none."""
+    asked: list[_Asked] = []
+    for position, message in enumerate(messages):
+        calls = getattr(message, "tool_calls", None) or ()
+        asked += [_Asked(position, call) for call in calls if call.get("id") is not None]
+        number = getattr(message, "tool_call_id", None)
+        waiting = [one for one in asked if one.answer is None and one.call["id"] == number]
+        if waiting:
+            next(one for one in waiting if one.position == waiting[-1].position).answer = message
+    return asked
+
+
+def _records_of(dangling: _Asked, asked: Sequence[_Asked], records: Sequence[CallRecord]) -> list[CallRecord]:
+    """What is on record about a call without a result: not what gave another call of that id the result it has."""
+    call, left = dangling.call, list(records)
+    for one in asked:
+        if one.answer is not None and one.call["id"] == call["id"]:
+            taken = next((r for r in left if _asks(r, one.call) and _gave(r, one.answer)), None)
+            left = [record for record in left if record is not taken]
+    fitting = [record for record in left if _asks(record, call)]
+    open_step = [record for record in left if not record.settled]  # of this turn, however its arguments were redacted
+    return [record for record in fitting if not record.settled] or open_step or fitting
+
+
+def _asks(record: CallRecord, call: Mapping[str, Any]) -> bool:
+    """Whether a record may be of this call, as far as its name and arguments were kept."""
+    return record.name in ("", call["name"]) and record.arguments in (None, call["args"])
+
+
+def _gave(record: CallRecord, answer: Any) -> bool:
+    if record.status != "completed" or not record.kept:
+        return bool(getattr(answer, "status", None) == "error")
+    return bool(getattr(record.result, "content", str(record.result)) == answer.content)
 
 
 def _answer(call: Mapping[str, Any], records: Sequence[CallRecord]) -> Any:
@@ -60,11 +98,13 @@ def _steps(
     messages = snapshot.values.get(key) or []
     if not isinstance(messages, list):
         raise InvalidInput(f"the state's {key!r} is no list of messages")
-    missing = _dangling(messages)
+    asked = _asked(messages)
     added: dict[int, list[Any]] = {}
-    for position, call in missing:
-        records = yield find(config["configurable"]["thread_id"], call["id"])
-        added.setdefault(position, []).append(_answer(call, records))
+    for one in asked:
+        if one.answer is None:
+            records = yield find(config["configurable"]["thread_id"], one.call["id"])
+            one.answer = _answer(one.call, _records_of(one, asked, records))
+            added.setdefault(one.position, []).append(one.answer)
     answers = [answer for found in added.values() for answer in found]
     if not answers:
         return []

@@ -104,6 +104,7 @@ def delete_thread(ledger: Ledger, thread_id: str) -> Flow[None]:
     session_id = ids.clean(thread_id, "thread_id")
     yield from ledger.ready()
     yield delete_session(session_id, uuid4().hex, now())
+    ledger.forget(session_id)
     yield from working.forget(ledger, session_id)
     yield purge_tombstones(now())
 
@@ -115,6 +116,7 @@ def delete_for_runs(ledger: Ledger, run_ids: Sequence[str]) -> Flow[None]:
     if wanted:
         for session_id in (yield find_runs(wanted)):
             yield delete_runs(session_id, frozenset(wanted), uuid4().hex, now())
+            ledger.forget(session_id)
 
 
 def copy_thread(
@@ -175,6 +177,7 @@ def prune(ledger: Ledger, serde: SerializerProtocol, selection: Selection) -> Fl
                 step = prune_session(session_id, policy, partial(_summarise, vault), dry_run=selection.dry_run)
             freed.add((yield from _measured(step)))
             if selection.strategy == "delete" and not selection.dry_run:
+                ledger.forget(session_id)
                 yield from working.forget(ledger, session_id)
         if named is not None or len(page) < PAGE:
             return freed
@@ -190,6 +193,7 @@ def sweep(ledger: Ledger, dry_run: bool) -> Flow[Freed]:
         for session_id in page:
             freed.add((yield from _measured(delete_session(session_id, uuid4().hex, now(), dry_run=dry_run))))
             if not dry_run:
+                ledger.forget(session_id)
                 yield from working.forget(ledger, session_id)
         if len(page) < PAGE:
             return freed

@@ -21,10 +21,10 @@ from langchain_core.tracers.context import register_configure_hook
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 
 from langgraph_ledger import invocations
-from langgraph_ledger.calls import Call, call_id_of, record_end, record_start, spot_of
+from langgraph_ledger.calls import Call, call_id_of, error_name, record_end, record_start, spot_of
 from langgraph_ledger.errors import LedgerError
 from langgraph_ledger.flow import Flow, adrive
-from langgraph_ledger.here import here, run_flow
+from langgraph_ledger.here import here, out_of_reach, run_flow
 from langgraph_ledger.lifecycle import run_ends
 from langgraph_ledger.operations.calls import CANCELLED, COMPLETED, FAILED, INTERRUPTED
 from langgraph_ledger.records import MAX_TEXT, text_for_json
@@ -110,11 +110,7 @@ def _failure(recorded: Recorded, error: BaseException, **facts: Any) -> Flow[Non
         kind, values = FAILED, {"error": str(error)}
     else:
         kind = CANCELLED
-    return record_end(saver._ledger, saver.serde, call, kind, values, **facts, error_type=_name(error))
-
-
-def _name(error: BaseException) -> str:
-    return f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins.")
+    return record_end(saver._ledger, saver.serde, call, kind, values, **facts, error_type=error_name(error))
 
 
 class _Handler(BaseCallbackHandler):
@@ -163,6 +159,9 @@ class ToolLog(_Handler):
     ) -> None:
         recorded = _begun(run_id, input_str if inputs is None else inputs, _facts(serialized, tool_call_id, metadata))
         if recorded is None:
+            return
+        if out_of_reach(recorded[0]._ledger):  # a call that cannot be put on record is made all the same
+            _calls.refuse(run_id)
             return
         try:
             run_flow(recorded[0]._ledger, _start(recorded))

@@ -7,6 +7,7 @@ stopped can simply be made again.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -49,9 +50,15 @@ def transfer(
     threads = checkpoints = writes = 0
     for thread_id in threads_of(source) if thread_ids is None else thread_ids:
         found = _oldest_first(source, thread_id)
+        if not found and thread_ids is None:
+            continue  # a session that has not come to a checkpoint yet
+        if not found:
+            raise InvalidInput(f"the source holds no checkpoint of thread {thread_id!r}")
+        _check_target(target, thread_id, found)
         _store(target, thread_id, found)
         for item in found:
             _compare(target, thread_id, item)
+        _compare_heads(source, target, thread_id, found)
         threads, checkpoints = threads + 1, checkpoints + len(found)
         writes += sum(len(item.pending_writes or ()) for item in found)
         if progress is not None:
@@ -74,10 +81,21 @@ def threads_of(saver: BaseCheckpointSaver[Any]) -> Sequence[str]:
 
 
 def _oldest_first(source: BaseCheckpointSaver[Any], thread_id: str) -> list[CheckpointTuple]:
+    """A thread's checkpoints in the order of their making: a ledger lists them so, elsewhere their ids say it."""
     found = list(source.list({"configurable": {"thread_id": thread_id}}))
-    if not found:
-        raise InvalidInput(f"the source holds no thread {thread_id!r}")
-    return sorted(found, key=lambda item: str(item.checkpoint["id"]))  # which is the order of their making
+    if isinstance(source, LedgerSaver):
+        return found[::-1]
+    return sorted(found, key=lambda item: str(item.checkpoint["id"]))
+
+
+def _check_target(target: BaseCheckpointSaver[Any], thread_id: str, items: Sequence[CheckpointTuple]) -> None:
+    known = {_place(item)[:2] for item in items}
+    for item in target.list({"configurable": {"thread_id": thread_id}}):
+        if _place(item)[:2] not in known:
+            raise InvalidInput(
+                f"thread {thread_id!r} is in use: the target has checkpoint {_place(item)[1]}, which the source does"
+                " not have"
+            )
 
 
 def _store(target: BaseCheckpointSaver[Any], thread_id: str, items: Sequence[CheckpointTuple]) -> None:
@@ -87,7 +105,8 @@ def _store(target: BaseCheckpointSaver[Any], thread_id: str, items: Sequence[Che
         namespace, checkpoint_id, parent_id = _place(item)
         own = item.checkpoint["channel_versions"]
         before = versions.get((namespace, parent_id or ""), {})
-        changed = {channel: version for channel, version in own.items() if before.get(channel) != version}
+        values = item.checkpoint["channel_values"]
+        changed = {name: version for name, version in own.items() if name in values or before.get(name) != version}
         versions[namespace, checkpoint_id] = own
         target.put(_config(thread_id, namespace, _marked(parent_id, run)), item.checkpoint, item.metadata, changed)
         place = _config(thread_id, namespace, _marked(checkpoint_id, run))
@@ -147,10 +166,31 @@ def _compare(target: BaseCheckpointSaver[Any], thread_id: str, item: CheckpointT
             raise NotTransferred(f"{where}: the target gives back another {part} than the source holds")
 
 
+def _compare_heads(
+    source: BaseCheckpointSaver[Any], target: BaseCheckpointSaver[Any], thread_id: str, items: Sequence[CheckpointTuple]
+) -> None:
+    for namespace in dict.fromkeys(_place(item)[0] for item in items):
+        here, there = (saver.get_tuple(_config(thread_id, namespace, None)) for saver in (source, target))
+        if (here and _place(here)[1]) != (there and _place(there)[1]):
+            raise NotTransferred(
+                f"thread {thread_id!r}, namespace {namespace!r}: the target takes another checkpoint for the latest"
+            )
+
+
 def _rest(item: CheckpointTuple) -> dict[str, Any]:
     return {key: value for key, value in item.checkpoint.items() if key != "channel_values"}
 
 
 def _same(saver: BaseCheckpointSaver[Any], one: Any, other: Any) -> bool:
-    """Serialised alike, or equal: a set may come back in another order."""
-    return saver.serde.dumps_typed(one) == saver.serde.dumps_typed(other) or bool(one == other)
+    """Alike, type for type. What is no plain container is compared as it is serialised."""
+    if isinstance(one, Marked) or isinstance(other, Marked):
+        return bool(one == other)
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(_same(saver, one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_same, itertools.repeat(saver), one, other))
+    if isinstance(one, (set, frozenset)):  # it may come back in another order
+        return bool(one == other)
+    return saver.serde.dumps_typed(one) == saver.serde.dumps_typed(other)

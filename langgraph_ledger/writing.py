@@ -52,6 +52,8 @@ def put(
     conf = ids.configurable(config)
     session_id, agent_id, parent_id = ids.thread_of(conf), ids.namespace_of(conf), ids.checkpoint_of(conf)
     checkpoint_id = str(ids.clean(checkpoint.get("id"), "checkpoint_id"))
+    if parent_id == checkpoint_id:
+        raise InvalidInput(f"checkpoint {checkpoint_id!r} names itself as its parent")
     vault = yield from ledger.vault(serde, adding=True)
     run = ledger.runs.writing(conf, session_id, checkpoint) or Run(ledger.runs, session_id, None)
     run.check()

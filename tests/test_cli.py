@@ -15,7 +15,7 @@ from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import interrupt
+from langgraph.types import Send, interrupt
 from typer.testing import CliRunner
 
 from langgraph_ledger import LedgerSaver, StateConflict
@@ -207,10 +207,44 @@ def test_schema(backend: Backend) -> None:
     assert run().exit_code == 0
 
 
+def test_sends_and_joins_are_shown_without_their_types(backend: Backend) -> None:
+    def plan(state: MessagesState) -> list[Send]:
+        return [Send("work", {"messages": []}), Send("work", {"messages": []})]
+
+    builder = StateGraph(MessagesState).add_node("work", lambda state: None).add_conditional_edges(START, plan)
+    joined = StateGraph(MessagesState)
+    for name in ("a", "b", "both"):
+        joined.add_node(name, lambda state: None)
+    joined.add_edge(START, "a").add_edge(START, "b").add_edge(["a", "b"], "both")
+    with LedgerSaver(backend.url) as saver:
+        for thread, graph, node in (("sends", builder, "work"), ("join", joined, "both")):
+            made = graph.compile(checkpointer=saver, interrupt_before=[node])
+            made.invoke({"messages": []}, at(thread))
+    for thread, following in (("sends", ["work", "work"]), ("join", ["both"])):
+        shown = json.loads(CliRunner().invoke(app, ["show", thread, "--url", backend.url, "--json"]).output)
+        assert shown["recovery"]["next"] == following
+
+
+def test_stored_text_cannot_look_like_a_line_of_ours(backend: Backend) -> None:
+    forged = "t\nunknown call: pay(9)"
+    with LedgerSaver(backend.url) as saver:
+        save(Flavoured(saver, None), at(forged), "1")
+    for command in (["show", forged], ["history", forged], ["recover", forged], ["show", f"{forged}\x1b]0;x\x07"]):
+        found = CliRunner().invoke(app, [*command, "--url", backend.url])
+        assert not any(line.startswith("unknown call") for line in found.output.splitlines())
+        assert not set(found.output) & {"\x1b", "\x07"}
+
+
 def test_what_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:
     url = str(tmp_path / "none.db")
     found = CliRunner().invoke(app, ["sessions", "--url", url])
     assert (found.exit_code, os.path.exists(url)) == (1, False)
+    for command in (["copy", "a", "b"], ["delete", "a", "--yes"], ["prune"], ["sweep"], ["compact"], ["stats"]):
+        assert CliRunner().invoke(app, [*command, "--url", url]).exit_code == 1
+        assert not os.path.exists(url)
+    assert CliRunner().invoke(app, ["schema", "--migrate", "--url", url]).exit_code == 0
+    for command in (["copy", "a", "b"], ["delete", "a", "--yes"]):
+        assert CliRunner().invoke(app, [*command, "--url", url]).exit_code == 1
     assert "does not exist" in found.output
     assert CliRunner().invoke(app, ["sessions"], env={"LANGGRAPH_LEDGER_URL": ""}).exit_code != 0
 

@@ -1,5 +1,6 @@
 """No call twice: what a replayed node gets from the log, and what is done about a call that may have happened."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -7,12 +8,13 @@ import pytest
 from langchain.agents import create_agent
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from langgraph_ledger import LedgerError, ReplayGuard, UnknownCall, aonce, once
+from langgraph_ledger import LedgerError, LedgerSaver, ReplayGuard, UnknownCall, aonce, hold, once
 from tests.crash_worker import Crashes
 from tests.direct import shared_backend
 from tests.four_ways import Backend, Flavoured
@@ -247,6 +249,52 @@ def test_what_was_broken_off_is_not_known(four: Flavoured) -> None:
     four.call("resolve_call", thread_of(config), "once:pay", happened=True, result="found paid")
     assert four.invoke(graph, None, config)["messages"][-1].content == "found paid "
     assert tries == [1]
+
+
+@pytest.mark.parametrize("what", ["tool", "once", "hold"])
+def test_what_is_cancelled_while_it_is_put_on_record_was_not_made(backend: Backend, what: str) -> None:
+    config, done = config_of(), []
+
+    async def effect(what: str = "") -> str:
+        done.append(1)
+        return "done"
+
+    async def act(state: MessagesState) -> Any:
+        if what == "once":
+            return {"messages": [await aonce("pay", effect)]}
+        async with hold("file:x"):
+            return {"messages": [await effect()]}
+
+    def graph_of(saver: LedgerSaver) -> Any:
+        if what == "tool":
+            tool = StructuredTool.from_function(coroutine=effect, name="pay", description="pays")
+            return agent(saver, [], [call("c1", "c1", "pay")], node=ToolNode([tool], **ReplayGuard("fail").wrappers))
+        return StateGraph(MessagesState).add_node(act).add_edge(START, "act").compile(checkpointer=saver)
+
+    async def main() -> None:
+        loop, began = asyncio.get_running_loop(), asyncio.Event()
+
+        def trace(when: str, name: str) -> float | None:
+            if (when, name) != ("before", "insert_call"):
+                return None
+            loop.call_soon_threadsafe(began.set)
+            return 0.2
+
+        async with LedgerSaver(backend.url) as saver:
+            graph = graph_of(saver)
+            saver._driver.trace = trace
+            running = asyncio.create_task(graph.ainvoke({"messages": ["go"]}, config))
+            await began.wait()
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            saver._driver.trace = None
+            report = await saver.arecover(thread_of(config))
+            assert (done, report.unknown, report.cancelled, report.held) == ([], (), (), ())
+            assert (await graph.ainvoke(None, config))["messages"][-1].content == "done"
+            assert done == [1]
+
+    asyncio.run(main())
 
 
 def test_a_large_result_is_kept_whole(open_four: Callable[..., Flavoured]) -> None:

@@ -1,8 +1,12 @@
 """Images: what is recognised is the same to the last type, what is made anew is nobody's, and damage still shows."""
 
+from array import array
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
+from uuid import uuid4
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -111,8 +115,52 @@ def test_only_messages_have_images_and_only_if_they_hold_plain_data() -> None:
     class Mine(HumanMessage):
         pass
 
-    others: list[Any] = [Mine("x"), {"a": 1}, "text", None, 3, HumanMessage("x", additional_kwargs={"o": object()})]
+    others: list[Any] = [Mine("x"), {"a": 1}, "text", None, 3]
+    held = [object(), np.zeros(300), np.float64(1), array("i", [1]), (1, 2), {1}, Kind.ONE, 2**70, uuid4(), Text("x")]
+    others += [HumanMessage("x", additional_kwargs={"o": value}) for value in held]
+    others += [HumanMessage("x", additional_kwargs={"deep": [{"o": value}]}) for value in held]
     assert [image_of(other) for other in others] == [None] * len(others)
+
+
+class Kind(Enum):
+    ONE = 1
+
+
+class Text(str):
+    pass
+
+
+def test_what_has_the_same_bytes_and_is_not_the_same_is_not_taken_for_it() -> None:
+    """Arrays of another type or shape, and plain bytes, are as long and hold the same."""
+    memory = Memory()
+    raw = np.arange(400, dtype=np.float32)
+    held = [raw, raw.reshape(20, 20), raw.view(np.int64), raw.tobytes()]
+    value = [ToolMessage(LONG, tool_call_id="c", artifact=artifact, id="1") for artifact in held] + held
+    place = memory.put(value)
+    for _ in range(4):
+        found = memory.get(place)
+        for one, artifact in zip(found, [*held, *held], strict=True):
+            there = getattr(one, "artifact", one)
+            assert type(there) is type(artifact)
+            assert getattr(there, "dtype", None) == getattr(artifact, "dtype", None)
+            assert getattr(there, "shape", None) == getattr(artifact, "shape", None)
+            assert bytes(there) == bytes(artifact)
+
+
+def test_a_message_that_changes_while_it_is_serialised_is_not_remembered_as_what_it_was() -> None:
+    memory = Memory()
+    message = HumanMessage(LONG, additional_kwargs={"n": 1})
+    twin = message.model_copy(deep=True)
+    chunker = Chunker(memory.vault, "t", set())
+    dumped = chunker._dumped
+
+    def late(value: Any) -> bytes:
+        message.additional_kwargs["n"] = 2
+        return dumped(value)
+
+    chunker._dumped = late  # type: ignore[method-assign]
+    chunker.place([message], lambda: "here")
+    assert restored([twin]) == memory.get(memory.put([twin]))
 
 
 @settings(deadline=None, max_examples=60)

@@ -12,6 +12,7 @@ from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
 from langgraph_ledger import LedgerError, LedgerSaver, aonce, arepair, hold, repair
@@ -227,6 +228,23 @@ def test_resolving(four: Flavoured, crash: Callable[..., Any]) -> None:
     assert found.status == "completed"
 
 
+@pytest.mark.parametrize("result", [2**64, {"id": object()}])
+def test_a_result_that_cannot_be_stored_is_refused(four: Flavoured, crash: Callable[..., Any], result: Any) -> None:
+    config = crash()
+    with pytest.raises(LedgerError, match="cannot be stored"):
+        four.call("resolve_call", thread_of(config), "c1", happened=True, result=result)
+    assert [c.status for c in four.call("find_calls", thread_of(config), "c1")] == ["unknown"]
+
+
+def test_a_result_that_was_found_out_is_kept_whatever_its_size(
+    open_four: Callable[..., Flavoured], crash: Callable[..., Any]
+) -> None:
+    four, config = open_four(log_limit=10), crash()
+    four.call("resolve_call", thread_of(config), "c1", happened=True, result="x" * 5000)
+    (found,) = four.call("find_calls", thread_of(config), "c1")
+    assert (found.kept, found.result) == (True, "x" * 5000)
+
+
 # --- resources
 
 
@@ -297,6 +315,33 @@ def test_repair(four: Flavoured, crash: Callable[..., Any], at_the_end: bool) ->
     ((status, _),) = found.values()
     assert status == "error"
     assert isinstance(messages[-1], ToolMessage if at_the_end else HumanMessage)
+    assert _repaired(four, graph, config) == []
+
+
+@pytest.mark.parametrize("city", ["Oslo", "Rome"])
+@pytest.mark.parametrize("made_already", [True, False])
+def test_repair_where_ids_are_used_again(four: Flavoured, city: str, made_already: bool) -> None:
+    """Every turn of this model calls its tool by the same id."""
+    config, turn = config_of(), ["Oslo"]
+
+    def act(what: str) -> str:
+        if len(turn) == 1:
+            return f"sunny in {what}"
+        return interrupt("stop") if what == "stop" else f"rain in {what}"
+
+    def model(state: MessagesState) -> Any:
+        calls = [call(turn[-1], "call_0")] + [call("stop", "call_1")] * (len(turn) > 1)
+        return {"messages": [AIMessage("", tool_calls=calls)]}
+
+    builder = StateGraph(MessagesState).add_sequence([("model", model), ("tools", ToolNode([made(four, act)]))])
+    graph = builder.add_edge(START, "model").compile(checkpointer=four.saver)
+    four.invoke(graph, {"messages": ["go"]}, config)
+    turn.append(city)
+    stop: Any = {} if made_already else {"interrupt_before": ["tools"]}
+    four.invoke(graph, {"messages": ["go"]}, config, **stop)
+    added = [m.content for m in _repaired(four, graph, config)]
+    assert added[0] == (f"rain in {city}" if made_already else "This call was not made.")
+    assert len(added) == 2
     assert _repaired(four, graph, config) == []
 
 

@@ -298,3 +298,15 @@ def test_delta_channels_of_forks_and_updates(four: Flavoured, thread: str) -> No
         four.call("copy_thread", thread, target := str(uuid4()))
         four.call("prune", [target])
         assert four.get_state(graph, at(target)).values == before.values
+
+
+def test_a_deleted_thread_is_made_again_with_the_same_ids(four: Flavoured) -> None:
+    """What this saver had stored of it is not taken to be there."""
+    value = {"long": ["word " * 500]}
+    for _ in range(2):
+        four.get_tuple(at("again"))
+        place = save(four, at("again"), "1", {"n": 1})
+        four.put_writes(place, [("long", value["long"])], "task")
+        place = save(four, place, "2", value)
+        assert four.get_tuple(at("again")).checkpoint["channel_values"] == value
+        four.call("delete_thread", "again")

@@ -20,8 +20,9 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
+from psycopg_pool import AsyncConnectionPool
 
-from langgraph_ledger import LedgerSaver, StateConflict
+from langgraph_ledger import LedgerSaver, StateConflict, hold, once
 from tests.direct import query, shared_backend
 from tests.four_ways import Backend, Flavoured
 from tests.ledger_rows import half_written, read_rows
@@ -198,6 +199,58 @@ def test_a_synchronous_tool_where_a_loop_runs(backend: Backend) -> None:
         asyncio.run(main(saver))
         found = [e.checkpoint_type for e in saver.history(config["configurable"]["thread_id"]) if e.call_id]
     assert found == ["tool_call_started", "tool_call_completed"]
+
+
+@pytest.mark.parametrize("way", ["tool", "once", "hold"])
+@pytest.mark.parametrize("begun", [False, True], ids=["put not begun", "put under way"])
+def test_what_is_synchronous_in_an_asynchronous_node_holds_up_nobody(backend: Backend, way: str, begun: bool) -> None:
+    """It cannot wait for the checkpoint of its step, which may need the very loop that it holds up."""
+    tool = StructuredTool.from_function(func=lambda what: what, name="act", description="acts")
+    beats: list[float] = []
+
+    async def node(state: MessagesState) -> None:
+        if begun:
+            await asyncio.sleep(0)
+        if way == "tool":
+            tool.invoke(call("this", "c1"))
+        elif way == "once":
+            once("key", lambda: 1)
+        else:
+            with hold("resource"):
+                pass
+
+    async def main(saver: LedgerSaver) -> None:
+        saver._driver.trace = lambda event, name: 0.05 if begun and name == "insert_checkpoint" else None
+        builder = StateGraph(MessagesState).add_node("first", lambda state: None).add_node(node)
+        graph = builder.add_edge(START, "first").add_edge("first", "node").compile(checkpointer=saver)
+        async with asyncio.timeout(30):
+            await graph.ainvoke({"messages": []}, config_of("t"))
+        beats.append(1)
+
+    with LedgerSaver(backend.url) as saver:
+        asyncio.run(main(saver))
+        assert any(entry.call_id for entry in saver.history("t"))
+    assert beats
+
+
+def test_a_tool_is_called_though_its_call_cannot_be_put_on_record(fresh_postgres_url: Callable[[], str]) -> None:
+    """A pool of a loop cannot be used by code that holds up this loop."""
+    tool = StructuredTool.from_function(func=lambda what: what, name="act", description="acts")
+    made: list[Any] = []
+
+    async def node(state: MessagesState) -> None:
+        made.append(tool.invoke({"what": "this"}))
+
+    async def main() -> None:
+        options: Any = {"autocommit": True}
+        async with AsyncConnectionPool(fresh_postgres_url(), kwargs=options, open=False) as pool:
+            saver = LedgerSaver(pool)
+            graph = StateGraph(MessagesState).add_node(node).add_edge(START, "node").compile(checkpointer=saver)
+            await graph.ainvoke({"messages": []}, config_of("t"))
+            assert not any(entry.call_id for entry in await saver.ahistory("t"))
+
+    asyncio.run(main())
+    assert made == ["this"]
 
 
 # --- what is kept of values

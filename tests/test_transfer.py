@@ -23,7 +23,8 @@ from langgraph_ledger import LedgerSaver
 from langgraph_ledger.cli.app import app
 from langgraph_ledger.errors import InvalidInput, NotTransferred
 from langgraph_ledger.transfers import threads_of, transfer
-from tests.four_ways import Backend
+from tests.direct import at, save
+from tests.four_ways import Backend, Flavoured
 from tests.scenarios import CASES, Case, run
 
 Saver = BaseCheckpointSaver[Any]
@@ -142,7 +143,7 @@ def test_what_does_not_come_over_as_it_was_is_found_out(sqlite_path: str) -> Non
 
     with pytest.raises(NotTransferred, match=r"thread 't'.*another channel 'items'"):
         transfer(source, Forgetful())
-    with pytest.raises(InvalidInput, match="no thread 'nobody'"):
+    with pytest.raises(InvalidInput, match="no checkpoint of thread 'nobody'"):
         transfer(source, InMemorySaver(), ["nobody"])
 
 
@@ -199,6 +200,28 @@ def test_what_is_no_database_of_a_saver(tmp_path: Any) -> None:
         found = CliRunner().invoke(app, ["import", "--from", str(tmp_path / name), "--url", str(tmp_path / "l.db")])
         assert found.exit_code == 2, found.output
     assert not (tmp_path / "l.db").exists()
+
+
+def test_ids_say_nothing_of_a_ledgers_order(tmp_path: Any) -> None:
+    """The latest stays the latest; a session that has no checkpoint yet is passed over; what is in use is refused."""
+    with LedgerSaver(tmp_path / "a.db") as source, LedgerSaver(tmp_path / "b.db") as target:
+        place = at("t")
+        for number in range(8, 12):
+            place = save(Flavoured(source, None), place, str(number), {"n": number})
+        source.set_ttl("t", None)
+        with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+            connection.execute(
+                "INSERT INTO sessions (session_id, status, started_at, last_active_at)"
+                " SELECT 'empty', status, started_at, last_active_at FROM sessions"
+            )
+            connection.commit()
+        assert transfer(source, target).threads == 1
+        assert target.get_tuple(at("t")).checkpoint["id"] == "11"  # type: ignore[union-attr]
+        with pytest.raises(NotTransferred, match="another"):
+            transfer(source, InMemorySaver())
+        save(Flavoured(target, None), target.get_tuple(at("t")).config, "99")  # type: ignore[union-attr]
+        with pytest.raises(InvalidInput, match="has checkpoint 99, which the source does not have"):
+            transfer(source, target)
 
 
 def test_the_source_is_only_read(tmp_path: Any, sqlite_path: str) -> None:

@@ -38,7 +38,9 @@ def recover(
     elif not reports:
         output.say("no thread was left by a crash")
     for number, report in enumerate(reports if not json else ()):
-        output.say(("\n" if number else "") + output.clean(report))
+        if number:
+            output.say("")
+        output.report(report)
     attention = any(r.crashed or r.unknown or r.unapplied or r.held or r.status == "failed" for r in reports)
     raise typer.Exit(ATTENTION if attention else 0)
 
@@ -56,7 +58,7 @@ def resolve(
     given = None if result is None else _value(result)
     with ledger(url, schema, write=True) as saver:
         saver.resolve_call(thread, call, happened=happened, result=given, task_id=task)
-    output.say(f"on record: call {output.clean(call)} {'was' if happened else 'was not'} made")
+    output.say(f"on record: call {output.line(call)} {'was' if happened else 'was not'} made")
 
 
 def release(

@@ -40,9 +40,10 @@ def sessions(
     wanted = dict(_pair(text) for text in where or ())
     least = period(idle)
     with ledger(url, schema) as saver:
-        found = [s for s in saver.sessions(status, limit=limit) if _matches(s, wanted)]
+        found = [s for s in saver.sessions(status, limit=2**31) if _matches(s, wanted)]
     if least is not None:
         found = [s for s in found if (time.time() - s.last_active_at.timestamp()) >= least.total_seconds()]
+    found = found[:limit]
     if json:
         output.as_json([_session(session) for session in found])
         return
@@ -63,17 +64,17 @@ def show(
         found = saver.get_tuple({"configurable": place})
         report = saver.recover(thread)
     if found is None:
-        output.say(f"there is no such checkpoint in thread {output.clean(thread)}")
+        output.say(f"there is no such checkpoint in thread {output.line(thread)}")
         raise typer.Exit(FAILED)
     values = {name: value for name, value in found.checkpoint["channel_values"].items() if not _internal(name)}
     if json:
         known = {"checkpoint_id": str(found.checkpoint["id"]), "metadata": found.metadata, "values": values}
         output.as_json({**known, "recovery": report.to_dict()})
         return
-    output.say(output.clean(report))
+    output.report(report)
     output.facts([("checkpoint", found.checkpoint["id"]), ("step", found.metadata.get("step"))])
     for name, value in values.items():
-        output.say(f"\n{output.clean(name)}:")
+        output.say(f"\n{output.line(name)}:")
         for line in _pretty(value).splitlines():
             output.say(f"  {output.clean(line)}")
 
@@ -87,7 +88,7 @@ def history(url: Url, thread: Thread, schema: Schema = None, json: Json = False)
         output.as_json([_entry(entry) for entry in entries])
         return
     if not entries:
-        output.say(f"thread {output.clean(thread)} has no checkpoints")
+        output.say(f"thread {output.line(thread)} has no checkpoints")
         raise typer.Exit(FAILED)
     output.tree(_tree(thread, entries, str(head.checkpoint["id"]) if head else None))
 
@@ -108,7 +109,7 @@ def diff(
             place = {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
             found = saver.get_tuple({"configurable": place})
             if found is None:
-                output.say(f"thread {output.clean(thread)} has no checkpoint {output.clean(checkpoint_id)}")
+                output.say(f"thread {output.line(thread)} has no checkpoint {output.line(checkpoint_id)}")
                 raise typer.Exit(FAILED)
             states.append(found.checkpoint["channel_values"])
     names = sorted(name for name in {*states[0], *states[1]} if not _internal(name))
@@ -118,7 +119,7 @@ def diff(
         output.as_json(changes)
         return
     for name, lines in changes.items():
-        output.say(f"{output.clean(name)}:")
+        output.say(f"{output.line(name)}:")
         for line in lines:
             output.say(f"  {output.clean(line)}")
     if not changes:
@@ -247,7 +248,7 @@ def _print(entry: LogEntry, start: LogEntry | None, as_json: bool) -> None:
     else:
         parts += [f"step {entry.payload['step']}"] if "step" in entry.payload else []
         parts += [entry.agent_id, entry.checkpoint_id, entry.payload.get("message")]
-    output.say("  ".join(output.clean(part) for part in parts if part))
+    output.say("  ".join(output.line(part) for part in parts if part))
 
 
 def _tree(thread: str, entries: Sequence[LogEntry], head: str | None) -> Tree:
@@ -276,7 +277,7 @@ def _line(entry: LogEntry, head: str | None) -> Text:
         return Text(f"refused: run {_loser(entry)} had read version {read}, found {there}", style="red")
     text = f"{entry.checkpoint_id}  step {entry.payload.get('step')}  {entry.payload.get('source')}"
     size = f"  {output.size(entry.state_bytes)}" if entry.state_bytes is not None else ""
-    line = Text(f"{output.clean(text)}{size}  {output.moment(entry.created_at)}")
+    line = Text(f"{output.line(text)}{size}  {output.moment(entry.created_at)}")
     if entry.checkpoint_id == head:
         line.append("  head", style="bold green")
     return line

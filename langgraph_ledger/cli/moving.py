@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from langgraph_ledger.cli import output
-from langgraph_ledger.cli.options import FAILED, Json, Schema, Url
+from langgraph_ledger.cli.options import FAILED, Json, Schema, Url, is_url
 from langgraph_ledger.errors import LedgerError
 from langgraph_ledger.saver import LedgerSaver
 from langgraph_ledger.transfers import threads_of, transfer
@@ -84,7 +84,7 @@ def _ledger(url: str, schema: str | None, *, read_only: bool = False) -> LedgerS
 
 @contextlib.contextmanager
 def _official(place: str, *, write: bool) -> Iterator[BaseCheckpointSaver[Any]]:
-    if place.startswith(("postgres://", "postgresql://")):
+    if is_url(place):
         from langgraph.checkpoint.postgres import PostgresSaver
 
         with PostgresSaver.from_conn_string(place) as saver:
@@ -120,5 +120,5 @@ def _errors() -> Iterator[None]:
         typer.echo(f"{error}: install the official saver's package to read or write its database", err=True)
         raise typer.Exit(FAILED) from error
     except LedgerError as error:
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
+        typer.echo(output.line(f"{type(error).__name__}: {error}"), err=True)
         raise typer.Exit(FAILED) from error

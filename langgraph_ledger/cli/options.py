@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from langgraph_ledger.cli import output
 from langgraph_ledger.cli.data import DataSerializer
-from langgraph_ledger.errors import LedgerError
+from langgraph_ledger.errors import DatabaseUnavailable, LedgerError
 from langgraph_ledger.saver import LedgerSaver
 
 FAILED, ATTENTION = 1, 3
@@ -27,17 +29,24 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this it i
 
 
 @contextlib.contextmanager
-def ledger(url: str, schema: str | None = None, *, write: bool = False) -> Iterator[LedgerSaver]:
-    """The ledger that a command is about. What goes wrong with it ends the command, in one line.
+def ledger(url: str, schema: str | None = None, *, write: bool = False, made: bool = False) -> Iterator[LedgerSaver]:
+    """The ledger that a command is about; `made` if it is not there. What goes wrong ends the command, in one line.
 
     Values are read as data: nothing that is stored is imported, constructed or unpickled to show it.
     """
     try:
+        if write and not made and not is_url(url) and not Path(url).exists():
+            raise DatabaseUnavailable(f"{url!r} does not exist")
         with LedgerSaver(url, schema=schema, serde=DataSerializer(), read_only=not write, log_tools=False) as saver:
             yield saver
     except LedgerError as error:
-        typer.echo(f"{type(error).__name__}: {error}", err=True)
+        typer.echo(output.line(f"{type(error).__name__}: {error}"), err=True)
         raise typer.Exit(FAILED) from error
+
+
+def is_url(place: str) -> bool:
+    """Whether it is a Postgres URL, not a file."""
+    return place.startswith(("postgres://", "postgresql://"))
 
 
 def period(text: str | None) -> timedelta | None:

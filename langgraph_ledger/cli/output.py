@@ -15,7 +15,11 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
+from langgraph_ledger.recovery import Recovery
+
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
 
 
 def clean(value: Any) -> str:
@@ -23,9 +27,14 @@ def clean(value: Any) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", str(value))
 
 
+def line(value: Any) -> str:
+    """The same in one line: what was stored cannot look like a line of ours."""
+    return clean(value).replace("\n", "\\n").replace("\t", " ")
+
+
 def cell(value: Any, width: int | None = None) -> Text:
     """Text as it is, for rich would take what is in brackets for markup."""
-    text = clean(value).replace("\n", " ").replace("\t", " ")
+    text = line(value)
     return Text(text if width is None or len(text) <= width else f"{text[: width - 1]}…")
 
 
@@ -49,7 +58,12 @@ def facts(lines: Sequence[tuple[str, Any]]) -> None:
     """Names and what they stand for, one a line."""
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
-        say(f"{name + ':':<{width + 2}}{clean(value)}")
+        say(f"{name + ':':<{width + 2}}{line(value)}")
+
+
+def report(found: Recovery) -> None:
+    """A recovery report, a line for each fact."""
+    facts(found.lines())
 
 
 def say(text: str) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from langgraph_ledger import sql
 from langgraph_ledger.cli import output
-from langgraph_ledger.cli.options import ATTENTION, Json, Schema, Thread, Url, Yes, ledger, period
+from langgraph_ledger.cli.options import ATTENTION, FAILED, Json, Schema, Thread, Url, Yes, is_url, ledger, period
 
 PANEL = "Upkeep"
 
@@ -98,17 +98,23 @@ def copy(
 ) -> None:
     """Copy a thread."""
     with ledger(url, schema, write=True) as saver:
+        if not saver.stats(source).checkpoints:
+            output.say(f"there is no thread {output.line(source)}")
+            raise typer.Exit(FAILED)
         saver.copy_thread(source, target, last=last, checkpoint_id=at)
-    output.say(f"copied {output.clean(source)} to {output.clean(target)}")
+    output.say(f"copied {output.line(source)} to {output.line(target)}")
 
 
 def delete(url: Url, thread: Thread, yes: Yes = False, schema: Schema = None) -> None:
     """Delete all of a thread. Without --yes nothing is done."""
     with ledger(url, schema, write=yes) as saver:
         found = saver.stats(thread)
+        if not found.checkpoints and not any(s.session_id == thread for s in saver.sessions(limit=2**31)):
+            output.say(f"there is no thread {output.line(thread)}")
+            raise typer.Exit(FAILED)
         if yes:
             saver.delete_thread(thread)
-    what = f"thread {output.clean(thread)}: {found.checkpoints} checkpoints, {output.size(found.bytes_stored)}"
+    what = f"thread {output.line(thread)}: {found.checkpoints} checkpoints, {output.size(found.bytes_stored)}"
     output.say(f"deleted {what}" if yes else f"would delete {what}; say --yes to do it")
 
 
@@ -120,12 +126,12 @@ def schema(
 ) -> None:
     """Say whether the tables are up to date, print what makes them, or make them."""
     if ddl:
-        dialect = sql.load("postgres" if url.startswith(("postgres://", "postgresql://")) else "sqlite", schema)
+        dialect = sql.load("postgres" if is_url(url) else "sqlite", schema)
         for migration in dialect.migrations:
             output.say(f"-- {migration.number:04} {migration.name}")
             output.say("\n\n".join(f"{dialect.texts[name]};" for name in migration.statements) + "\n")
         return
-    with ledger(url, schema, write=migrate) as saver:
+    with ledger(url, schema, write=migrate, made=migrate) as saver:
         if migrate:
             saver.setup()
         complete = saver.is_up_to_date()

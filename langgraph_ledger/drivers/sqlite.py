@@ -490,7 +490,7 @@ def run_group(
             with contextlib.suppress(sqlite3.Error):
                 _execute(cursor, ROLLBACK, dialect, trace)
         for operation, ticket in group:
-            ticket.set_exception(translate(error, operation.name) if isinstance(error, sqlite3.Error) else error)
+            ticket.set_exception(_shared(error, operation.name))
         if not isinstance(error, Exception):
             raise
         return
@@ -498,6 +498,15 @@ def run_group(
         cursor.close()
     for (_, ticket), outcome in zip(group, outcomes, strict=True):
         _resolve(ticket, outcome)
+
+
+def _shared(error: BaseException, doing: str) -> BaseException:
+    """What took a whole group along, for one that was in it. An interrupt is meant for one thread alone."""
+    if isinstance(error, sqlite3.Error):
+        return translate(error, doing)
+    if isinstance(error, Exception):
+        return error
+    return DatabaseUnavailable(f"{doing}: it shared a commit with an operation that was interrupted; nothing is stored")
 
 
 def _part(
