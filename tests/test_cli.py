@@ -235,6 +235,27 @@ def test_stored_text_cannot_look_like_a_line_of_ours(backend: Backend) -> None:
         assert not set(found.output) & {"\x1b", "\x07"}
 
 
+def test_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = f"""
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph_ledger import LedgerSaver
+from tests.test_cli import agent
+kept = agent(LedgerSaver({str(tmp_path / "l.db")!r}))
+def lost():
+    return agent(InMemorySaver())
+"""
+    (tmp_path / "audited_app.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    lost = CliRunner().invoke(app, ["audit", "audited_app:lost"])
+    assert lost.exit_code == 3
+    assert "lost" in lost.output
+    kept = CliRunner().invoke(app, ["audit", "audited_app:kept", "--json", "--durability", "sync"])
+    assert {row["verdict"] for row in json.loads(kept.output)["rows"] if row["kind"] == "channel"} == {"durable"}
+    for wrong, code in (("audited_app", 2), ("audited_app:nothing", 1), ("no_such_module:graph", 1)):
+        assert CliRunner().invoke(app, ["audit", wrong]).exit_code == code
+    assert not (tmp_path / "l.db").exists()
+
+
 def test_what_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:
     url = str(tmp_path / "none.db")
     found = CliRunner().invoke(app, ["sessions", "--url", url])

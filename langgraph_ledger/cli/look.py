@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from difflib import unified_diff
@@ -12,8 +15,11 @@ import typer
 from rich.text import Text
 from rich.tree import Tree
 
+from langgraph_ledger.audit import Audit
+from langgraph_ledger.audit import audit as audit_of
 from langgraph_ledger.cli import output
 from langgraph_ledger.cli.options import ATTENTION, FAILED, Json, Schema, Thread, Url, ledger, period
+from langgraph_ledger.errors import LedgerError
 from langgraph_ledger.records import LogEntry, Session
 
 PANEL = "Looking"
@@ -23,7 +29,7 @@ Namespace = Annotated[str, typer.Option("--ns", metavar="NAMESPACE", help="A sub
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (sessions, show, history, diff, log, conflicts):
+    for command in (sessions, show, history, diff, log, conflicts, audit):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -180,7 +186,34 @@ def conflicts(
     raise typer.Exit(ATTENTION if found else 0)
 
 
+def audit(
+    graph: Annotated[
+        str, typer.Argument(metavar="MODULE:GRAPH", help="A compiled graph, or a function that makes it.")
+    ],
+    durability: Annotated[str, typer.Option(help="The durability it runs with: sync, async or exit.")] = "async",
+    json: Json = False,
+) -> None:
+    """Say what of a graph survives a restart. Imports its module; exits with 3 if something does not survive."""
+    report = _audited(graph, durability)
+    output.as_json(report.to_dict()) if json else output.say(output.clean(report))
+    raise typer.Exit(ATTENTION if report.findings else 0)
+
+
 # --- parts
+
+
+def _audited(place: str, durability: str) -> Audit:
+    module, found, name = place.partition(":")
+    if not (module and found and name):
+        raise typer.BadParameter(f"{place!r}: expected MODULE:GRAPH, as in my_app.agent:graph")
+    sys.path.insert(0, os.getcwd())
+    try:
+        graph = getattr(importlib.import_module(module), name)
+        return audit_of(graph() if callable(graph) and not hasattr(graph, "channels") else graph, durability=durability)
+    except (ImportError, AttributeError, LedgerError) as error:
+        typer.echo(output.line(f"{type(error).__name__}: {error}"), err=True)
+        raise typer.Exit(FAILED) from error
+
 
 _NOTHING = object()
 
