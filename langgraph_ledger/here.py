@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.runnables.config import var_child_runnable_config
 
 from langgraph_ledger.drivers.transact import Driver
-from langgraph_ledger.errors import InvalidInput
+from langgraph_ledger.errors import InvalidInput, WrongFlavour
 from langgraph_ledger.flow import Flow, adrive, drive, holds_up_loop
 from langgraph_ledger.ledger import Ledger
 
@@ -32,10 +32,24 @@ def must_be_here(what: str) -> tuple[Mapping[str, Any], Any]:
     return conf, saver
 
 
-def run_flow(ledger: Ledger, flow: Flow[Any]) -> Any:
-    """Carries out a flow on this thread; where the connection belongs to an event loop, there."""
+def run_flow(ledger: Ledger, flow: Flow[Any], *, later: bool = False) -> Any:
+    """Carries out a flow on this thread; where the connection belongs to an event loop, there.
+
+    What is out of reach is left to the loop if it may be done `later`, and refused otherwise.
+    """
+    if out_of_reach(ledger):
+        if not later:
+            flow.close()
+            raise WrongFlavour(
+                "synchronous code in an asynchronous node holds up the event loop that its saver needs just now: use"
+                " the asynchronous form"
+            )
+        task = asyncio.get_running_loop().create_task(_coroutine(flow, ledger.driver))
+        _left_to_loop.add(task)
+        task.add_done_callback(_left_to_loop.discard)
+        return None
     loop = ledger.loop() if ledger.driver.needs_loop else None
-    if loop is None or loop.is_closed() or loop is asyncio._get_running_loop():
+    if loop is None or loop.is_closed():
         here = holds_up_loop.set(asyncio._get_running_loop() is not None)
         try:
             return drive(flow, ledger.driver)
@@ -44,10 +58,13 @@ def run_flow(ledger: Ledger, flow: Flow[Any]) -> Any:
     return asyncio.run_coroutine_threadsafe(_coroutine(flow, ledger.driver), loop).result()
 
 
+_left_to_loop: set[asyncio.Task[Any]] = set()
+
+
 async def _coroutine(flow: Flow[Any], driver: Driver) -> Any:
     return await adrive(flow, driver)
 
 
 def out_of_reach(ledger: Ledger) -> bool:
-    """Whether the ledger's connection belongs to the very loop that this code holds up."""
+    """Whether this code holds up the very loop that the ledger's connection belongs to."""
     return ledger.driver.needs_loop and asyncio._get_running_loop() is not None

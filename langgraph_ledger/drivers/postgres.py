@@ -54,6 +54,8 @@ CONNECTION_DEFAULTS = {
     "tcp_user_timeout": 60_000,
     "application_name": "langgraph_ledger",
 }
+PATIENCE_MS = 1000
+"""How long a call that holds up an event loop waits for a lock which a transaction on that loop may hold."""
 PREPARE_AFTER = 3
 """How often a connection runs a statement before the server is asked to keep its plan."""
 _BEGINS = frozenset(s.name for s in BEGIN.values())
@@ -133,7 +135,7 @@ class PostgresDriver:
             )
         for attempt in range(ATTEMPTS):
             try:
-                with self._connection() as connection:
+                with self._connection() as connection, self._patience(connection):
                     return self._run_on(connection, operation)
             except Exception as error:
                 self._raise_unless_worth_retrying(error, operation, attempt)
@@ -148,14 +150,36 @@ class PostgresDriver:
         return await shielded(asyncio.ensure_future(self._arun(operation)))
 
     async def _arun(self, operation: Operation[T]) -> T:
-        for attempt in range(ATTEMPTS):
-            try:
-                async with self._aconnection() as connection:
-                    return await self._arun_on(connection, operation)
-            except Exception as error:
-                self._raise_unless_worth_retrying(error, operation, attempt)
-            await asyncio.sleep(pause_before_retry(attempt))
-        raise AssertionError("unreachable")
+        state = self._loop_state()
+        state.in_flight += 1
+        try:
+            for attempt in range(ATTEMPTS):
+                try:
+                    async with self._aconnection() as connection:
+                        return await self._arun_on(connection, operation)
+                except Exception as error:
+                    self._raise_unless_worth_retrying(error, operation, attempt)
+                await asyncio.sleep(pause_before_retry(attempt))
+            raise AssertionError("unreachable")
+        finally:
+            state.in_flight -= 1
+
+    @contextlib.contextmanager
+    def _patience(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
+        """Limits the wait for locks where this call holds up an event loop with a transaction under way on it: that
+        might hold them, and cannot end meanwhile."""
+        loop = asyncio._get_running_loop()
+        with self._lock:
+            state = self._loops.get(loop) if loop is not None else None
+        if state is None or not state.in_flight:
+            yield
+            return
+        connection.execute(f"SET lock_timeout = {PATIENCE_MS}")
+        try:
+            yield
+        finally:
+            if not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE:
+                connection.execute("RESET lock_timeout")
 
     def _check(self, operation: Operation[Any]) -> None:
         if self._closed:
@@ -175,7 +199,11 @@ class PostgresDriver:
         clash = isinstance(error, (pg.SerializationFailure, pg.DeadlockDetected))
         allowed = ATTEMPTS if clash else 2  # a fresh connection is tried once
         given_one = isinstance(self._given, (psycopg.Connection, psycopg.AsyncConnection))
-        if isinstance(error, PoolTimeout | TooManyRequests) or not lost or (given_one and not clash):
+        if (
+            isinstance(error, PoolTimeout | TooManyRequests | pg.LockNotAvailable)
+            or not lost
+            or (given_one and not clash)
+        ):
             allowed = 0
         if attempt + 1 < allowed:
             return
@@ -388,6 +416,7 @@ class _LoopState:
         self.turn = asyncio.Lock()
         self.pool: AsyncConnectionPool[Any] | None = None
         self.keeper: Any = None
+        self.in_flight = 0
 
 
 async def _close_with_loop(pool: AsyncConnectionPool[Any]) -> AsyncIterator[None]:

@@ -17,7 +17,7 @@ from tests.flush.counting import at, counting, prefix
 from tests.flush.killed import APPLICATION, POLICIES, Killed
 from tests.four_ways import Backend
 
-KILLS = int(os.environ.get("LEDGER_KILLS", "12"))
+KILLS = int(os.environ.get("LEDGER_KILLS", "6"))
 ONE_COMMIT = 0.5
 """Seconds that a commit may take on a busy machine, the time until it is begun included."""
 

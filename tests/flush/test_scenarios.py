@@ -15,10 +15,10 @@ POLICIES = {"batched": Batched(3, 0.01), "important": "important"}
 
 
 def picked(case: Case, kind: str, policy: str) -> bool:
-    """One of the nine combinations of durability and flavour for each scenario and policy, on one of the databases."""
+    """One of the nine combinations of durability and flavour for half of the scenarios and policies, on a database each."""
     number = 3 * DURABILITIES.index(case.durability) + FLAVOURS.index(case.flavour)
     row, column = list(SCENARIOS).index(case.scenario.name), list(POLICIES).index(policy)
-    return (row + column) % 2 == DATABASES.index(kind) and number == (2 * row + 5 * column) % 9
+    return (row + column) % 4 == DATABASES.index(kind) and number == (2 * row + 5 * column) % 9
 
 
 SELECTED = [(k, p, case) for k in DATABASES for p in POLICIES for case in CASES if picked(case, k, p)]
