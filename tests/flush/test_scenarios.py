@@ -15,7 +15,7 @@ POLICIES = {"batched": Batched(3, 0.01), "important": "important"}
 
 
 def picked(case: Case, kind: str, policy: str) -> bool:
-    """One of the nine combinations of durability and flavour, for half of the scenarios and policies, on one database."""
+    """One of the nine combinations of durability and flavour, for half of the scenarios, on one database."""
     number = 3 * DURABILITIES.index(case.durability) + FLAVOURS.index(case.flavour)
     row, column = list(SCENARIOS).index(case.scenario.name), list(POLICIES).index(policy)
     return (row + column) % 4 == DATABASES.index(kind) and number == (2 * row + 5 * column) % 9
