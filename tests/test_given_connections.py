@@ -159,7 +159,7 @@ def test_aiosqlite_refusals(sqlite_path: str) -> None:
             await saver.asessions()
         async with not_open as connection:
             await awork(saver)
-            await connection.execute("INSERT INTO working_context VALUES ('s', 'a', 'c', 'e', x'', 't')")
+            await connection.execute("INSERT INTO ledger_secrets VALUES (1, x'')")
             with refused("transaction"):
                 await saver.asessions()
             await connection.rollback()
