@@ -55,6 +55,10 @@ class DatabaseUnavailable(DatabaseError, ConnectionError):
     """The database cannot be reached, or gave up waiting for a lock. Trying again later may succeed."""
 
 
+class ThreadLocked(DatabaseUnavailable):
+    """Synchronous code on a running event loop needs a thread that a save on this very loop has locked."""
+
+
 class NotALedger(DatabaseError):
     """The file or schema is there but is not one this package can use."""
 

@@ -50,11 +50,11 @@ def run_flow(ledger: Ledger, flow: Flow[Any], *, later: bool = False) -> Any:
         return None
     loop = ledger.loop() if ledger.driver.needs_loop else None
     if loop is None or loop.is_closed():
-        here = holds_up_loop.set(asyncio._get_running_loop() is not None)
+        before = holds_up_loop.set(asyncio._get_running_loop() is not None)
         try:
             return drive(flow, ledger.driver)
         finally:
-            holds_up_loop.reset(here)
+            holds_up_loop.reset(before)
     return asyncio.run_coroutine_threadsafe(_coroutine(flow, ledger.driver), loop).result()
 
 

@@ -22,7 +22,7 @@ from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 
 from langgraph_ledger import invocations
 from langgraph_ledger.calls import Call, call_id_of, error_name, record_end, record_start, spot_of
-from langgraph_ledger.errors import DatabaseUnavailable, LedgerError
+from langgraph_ledger.errors import LedgerError, ThreadLocked
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import here, out_of_reach, run_flow
 from langgraph_ledger.lifecycle import run_ends
@@ -164,10 +164,8 @@ class ToolLog(_Handler):
             return
         try:
             run_flow(recorded[0]._ledger, _start(recorded))
-        except DatabaseUnavailable:
+        except ThreadLocked:  # the same: it cannot be put on record
             _calls.refuse(run_id)
-            if asyncio._get_running_loop() is None:
-                raise  # elsewhere what it waits for may need the loop that it holds up
         except BaseException:
             _calls.refuse(run_id)
             raise

@@ -26,7 +26,17 @@ ACROSS = {
 
 def own(names: Any) -> list[str]:
     """The names of queries, without migrations and what begins and ends transactions."""
-    control = ("begin_", "commit", "rollback", "migration_", "compact_", "lock_schema", "create_", "plan_simply")
+    control = (
+        "begin_",
+        "commit",
+        "rollback",
+        "migration_",
+        "compact_",
+        "lock_schema",
+        "create_",
+        "plan_simply",
+        "wait_",
+    )
     return sorted(n for n in names if not n.startswith(control) and "migrations" not in n and "_migration" not in n)
 
 

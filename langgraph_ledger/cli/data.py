@@ -7,9 +7,6 @@ from typing import Any
 import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-PLAIN, METHOD = (0, 1, 2), 3
-"""LangGraph's extension codes of values that are made by calling something: a constructor, or a method of a class."""
-
 
 class DataSerializer(SerializerProtocol):
     """Reads what `JsonPlusSerializer` wrote. An object becomes `{"$type": its class, ...what it was made of}`."""

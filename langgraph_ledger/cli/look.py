@@ -51,7 +51,7 @@ def sessions(
         found = [s for s in found if (time.time() - s.last_active_at.timestamp()) >= least.total_seconds()]
     found = found[:limit]
     if json:
-        output.as_json([_session(session) for session in found])
+        output.as_json([output.fields_of(session) for session in found])
         return
     rows = [
         (s.session_id, s.status, output.age(s.last_active_at), output.moment(s.started_at), _outcome(s)) for s in found
@@ -91,7 +91,7 @@ def history(url: Url, thread: Thread, schema: Schema = None, json: Json = False)
         entries = [e for e in saver.history(thread) if e.checkpoint_type in ("checkpoint", "write_rejected")]
         head = saver.get_tuple({"configurable": {"thread_id": thread}})
     if json:
-        output.as_json([_entry(entry) for entry in entries])
+        output.as_json([output.fields_of(entry) for entry in entries])
         return
     if not entries:
         output.say(f"thread {output.line(thread)} has no checkpoints")
@@ -168,7 +168,7 @@ def conflicts(
     with ledger(url, schema) as saver:
         found = saver.rejected_writes(thread)
     if json:
-        output.as_json([_entry(entry) for entry in found])
+        output.as_json([output.fields_of(entry) for entry in found])
     else:
         rows = [
             (
@@ -233,14 +233,6 @@ def _matches(session: Session, wanted: Mapping[str, str]) -> bool:
     return all(str(session.metadata.get(name)) == value for name, value in wanted.items())
 
 
-def _session(session: Session) -> dict[str, Any]:
-    return {name: getattr(session, name) for name in session.__slots__}
-
-
-def _entry(entry: LogEntry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in entry.__slots__}
-
-
 def _outcome(session: Session) -> str:
     return " ".join(str(part) for part in session.outcome.values())
 
@@ -268,7 +260,7 @@ def _changes(before: Any, after: Any) -> list[str]:
 
 def _print(entry: LogEntry, start: LogEntry | None, as_json: bool) -> None:
     if as_json:
-        output.say(json.dumps(output.plain(_entry(entry))))
+        output.say(json.dumps(output.plain(output.fields_of(entry))))
         return
     text = entry.payload.get("tool") or entry.payload.get("once") or entry.payload.get("source") or ""
     parts = [output.moment(entry.created_at), f"{entry.checkpoint_type:<20}", text]

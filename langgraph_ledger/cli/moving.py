@@ -69,7 +69,7 @@ def _move(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("threads", total=len(chosen))
         moved = transfer(source, target, chosen, progress=lambda thread, count: progress.advance(task))
-    figures: dict[str, Any] = {name: getattr(moved, name) for name in moved.__slots__}
+    figures = output.fields_of(moved)
     if json:
         output.as_json(figures)
         return

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -78,6 +79,11 @@ def tree(found: Tree) -> None:
 def as_json(value: Any) -> None:
     """The same for programs: one JSON document, times as ISO 8601, nothing but ASCII."""
     say(json.dumps(plain(value), indent=2))
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    """A record's fields by name."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def plain(value: Any) -> Any:

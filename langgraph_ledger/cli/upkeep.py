@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
@@ -29,7 +28,7 @@ def stats(
     with ledger(url, schema) as saver:
         found = saver.stats(thread)
     ratios = {"compression_ratio": found.compression_ratio, "dedupe_ratio": found.dedupe_ratio}
-    figures: dict[str, Any] = {name: getattr(found, name) for name in found.__slots__} | ratios
+    figures = output.fields_of(found) | ratios
     if json:
         output.as_json(figures)
         return
@@ -49,7 +48,7 @@ def verify(
         found = [finding for name in names for finding in saver.verify(name)]
     damaged = [finding for finding in found if not finding.harmless]
     if json:
-        output.as_json([{name: getattr(f, name) for name in f.__slots__} for f in found])
+        output.as_json([output.fields_of(finding) for finding in found])
     else:
         rows = [(f.thread_id, f.where, f.what) for f in damaged]
         output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
@@ -140,7 +139,7 @@ def schema(
 
 
 def _freed(found: Any, done: bool, as_json: bool) -> None:
-    figures = {field.name: getattr(found, field.name) for field in fields(found) if field.name != "dry_run"}
+    figures = {name: value for name, value in output.fields_of(found).items() if name != "dry_run"}
     if as_json:
         output.as_json({"done": done, **figures})
         return

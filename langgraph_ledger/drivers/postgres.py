@@ -38,6 +38,7 @@ from langgraph_ledger.errors import (
     ReuseRefused,
     SaverClosed,
     SchemaMissing,
+    ThreadLocked,
     WrongFlavour,
 )
 from langgraph_ledger.statements import Access, Migration, Operation, Rows, Statement
@@ -54,8 +55,6 @@ CONNECTION_DEFAULTS = {
     "tcp_user_timeout": 60_000,
     "application_name": "langgraph_ledger",
 }
-PATIENCE_MS = 1000
-"""How long a call that holds up an event loop waits for a lock which a transaction on that loop may hold."""
 PREPARE_AFTER = 3
 """How often a connection runs a statement before the server is asked to keep its plan."""
 _BEGINS = frozenset(s.name for s in BEGIN.values())
@@ -135,7 +134,7 @@ class PostgresDriver:
             )
         for attempt in range(ATTEMPTS):
             try:
-                with self._connection() as connection, self._patience(connection):
+                with self._connection() as connection:
                     return self._run_on(connection, operation)
             except Exception as error:
                 self._raise_unless_worth_retrying(error, operation, attempt)
@@ -164,22 +163,13 @@ class PostgresDriver:
         finally:
             state.in_flight -= 1
 
-    @contextlib.contextmanager
-    def _patience(self, connection: psycopg.Connection[Any]) -> Iterator[None]:
-        """Limits the wait for locks where this call holds up an event loop with a transaction under way on it: that
-        might hold them, and cannot end meanwhile."""
+    def _holds_up_a_save(self) -> bool:
+        """Whether this call holds up an event loop with a transaction under way on it: that might have locked what is
+        needed here, and cannot end meanwhile."""
         loop = asyncio._get_running_loop()
         with self._lock:
             state = self._loops.get(loop) if loop is not None else None
-        if state is None or not state.in_flight:
-            yield
-            return
-        connection.execute(f"SET lock_timeout = {PATIENCE_MS}")
-        try:
-            yield
-        finally:
-            if not connection.closed and connection.info.transaction_status is TransactionStatus.IDLE:
-                connection.execute("RESET lock_timeout")
+        return state is not None and state.in_flight > 0
 
     def _check(self, operation: Operation[Any]) -> None:
         if self._closed:
@@ -253,16 +243,24 @@ class PostgresDriver:
 
     def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> T:
         groups = transact(operation)
+        hurried = self._holds_up_a_save()
         try:
             group = next(groups)
             while True:
-                group = groups.send(self._send(connection, group))
+                group = groups.send(self._hurry(connection, group) if hurried else self._send(connection, group))
         except StopIteration as stop:
             return cast("T", stop.value)
         except BaseException:
             groups.close()
             _roll_back(connection, self._dialect)
             raise
+
+    def _hurry(self, connection: psycopg.Connection[Any], group: Sequence[Statement]) -> list[Rows]:
+        """Sends a group; one that begins a transaction waits for locks but briefly in it."""
+        if group[0].name not in _BEGINS:
+            return self._send(connection, group)
+        begun = self._send(connection, (group[0], Statement("wait_briefly")))
+        return [begun[0], *self._send(connection, group[1:])]
 
     def _send(self, connection: psycopg.Connection[Any], group: Sequence[Statement]) -> list[Rows]:
         if self.trace is None and len(group) > 1 and psycopg.Pipeline.is_supported():
@@ -531,6 +529,10 @@ def _wrapped(answers: list[Rows], expected: int) -> list[Rows]:
 
 _KINDS: tuple[tuple[type[psycopg.Error], Callable[[str], LedgerError]], ...] = (
     (pg.UniqueViolation, Duplicate),
+    (
+        pg.LockNotAvailable,
+        lambda s: ThreadLocked(f"{s}. A save on the event loop that this call holds up has it: use the async methods"),
+    ),
     (pg.CheckViolation, ReuseRefused),
     (pg.UndefinedTable, lambda s: SchemaMissing(f"{s}. The ledger's tables are not there; setup() creates them")),
     (pg.ReadOnlySqlTransaction, lambda s: ReadOnlyLedger(f"{s}. The server accepts no writes (a standby?)")),

@@ -88,6 +88,9 @@ ROLLBACK TO SAVEPOINT part;
 -- name: plan_simply
 SET LOCAL jit = off;
 
+-- name: wait_briefly
+SET LOCAL lock_timeout = '1s';
+
 -- name: lock_schema
 SELECT pg_advisory_xact_lock(7236219463881046093);
 

@@ -85,6 +85,9 @@ ROLLBACK TO SAVEPOINT part;
 -- name: plan_simply
 SELECT 1;
 
+-- name: wait_briefly
+SELECT 1;
+
 -- name: lock_schema
 SELECT 1;
 
