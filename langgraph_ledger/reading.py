@@ -17,8 +17,8 @@ from langgraph_ledger import ids, working
 from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
-from langgraph_ledger.ledger import NOTHING_KNOWN, Known, Ledger, Placed, process_start
-from langgraph_ledger.lifecycle import exists, run_begins
+from langgraph_ledger.ledger import NOTHING_KNOWN, Known, Ledger, Placed
+from langgraph_ledger.lifecycle import owner_alive, run_begins
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
 from langgraph_ledger.places import Fetched, Place, WriteRow, body_label, unpack_body, unpack_write
@@ -92,11 +92,10 @@ def _busy(ledger: Ledger, run: Run, head: Head | None) -> StateConflict | None:
         return None
     owner = json.loads(head.owner)
     age = (datetime.now(UTC) - as_time(head.updated_at)).total_seconds()
-    pid, here = owner.get("pid"), owner.get("host") == socket.gethostname()
-    if not here or pid == os.getpid():
-        alive = age < ledger.owner_timeout
-    else:
-        alive = exists(pid) and process_start(pid) == owner.get("started")
+    pid = owner.get("pid")
+    mine = pid == os.getpid() and owner.get("host") == socket.gethostname()
+    # this process is there, of course: whether it is still at it, only its last sign tells
+    alive = age < ledger.owner_timeout if mine else owner_alive(owner, head.updated_at, ledger.owner_timeout)
     if not alive:
         return None
     return SessionBusy(
