@@ -142,12 +142,12 @@ def _unknown(session_id: str, call: CallRecord, name: str) -> str:
 
 def _steps(key: str, on_unknown: str) -> Generator[Flow[Any] | None, Any, Any]:
     """What `once` does: yields flows to carry out, and None where the function is to be called."""
-    check_policy(on_unknown)
+    policy = check_policy(on_unknown)
     conf, saver = must_be_here("once()")
     call_id = call_id_of(f"once:{ids.key(key, 'key')}")
     spot, run = spot_of(saver._ledger, conf)
     call = Call(spot, call_id, {"once": key, "node": spot.node}, conf, run=run, whole=True)
-    verdict, result = yield decide(saver, call, key, {}, check_policy(on_unknown))
+    verdict, result = yield decide(saver, call, key, {}, policy)
     if verdict == RETURN:
         return result
     try:

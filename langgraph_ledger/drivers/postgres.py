@@ -250,9 +250,14 @@ class PostgresDriver:
                 group = groups.send(self._hurry(connection, group) if hurried else self._send(connection, group))
         except StopIteration as stop:
             return cast("T", stop.value)
-        except BaseException:
+        except BaseException as error:
             groups.close()
             _roll_back(connection, self._dialect)
+            if hurried and isinstance(error, pg.LockNotAvailable):
+                raise ThreadLocked(
+                    f"{operation.name}: {str(error).strip()}. A save on the event loop that this call holds up has"
+                    " the thread: use the async methods"
+                ) from error
             raise
 
     def _hurry(self, connection: psycopg.Connection[Any], group: Sequence[Statement]) -> list[Rows]:
@@ -529,10 +534,6 @@ def _wrapped(answers: list[Rows], expected: int) -> list[Rows]:
 
 _KINDS: tuple[tuple[type[psycopg.Error], Callable[[str], LedgerError]], ...] = (
     (pg.UniqueViolation, Duplicate),
-    (
-        pg.LockNotAvailable,
-        lambda s: ThreadLocked(f"{s}. A save on the event loop that this call holds up has it: use the async methods"),
-    ),
     (pg.CheckViolation, ReuseRefused),
     (pg.UndefinedTable, lambda s: SchemaMissing(f"{s}. The ledger's tables are not there; setup() creates them")),
     (pg.ReadOnlySqlTransaction, lambda s: ReadOnlyLedger(f"{s}. The server accepts no writes (a standby?)")),

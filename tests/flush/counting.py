@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
-from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.graph import END, START, StateGraph
 
 
@@ -45,13 +45,25 @@ def at(thread: str, **more: Any) -> Any:
     return {"configurable": {"thread_id": thread, **more}, "recursion_limit": 100_000}
 
 
+def _at_one_moment(saver: BaseCheckpointSaver[str], thread: str) -> tuple[CheckpointTuple | None, list[CheckpointTuple]]:
+    """The head and the history, read again where a run that is still going has moved the head in between."""
+    latest = saver.get_tuple(at(thread))
+    while True:
+        found = list(saver.list(at(thread)))
+        again = saver.get_tuple(at(thread))
+        if (again and again.config) == (latest and latest.config):
+            return latest, found
+        latest = again
+
+
 def prefix(saver: BaseCheckpointSaver[str], thread: str) -> int:
     """The number that the thread has got to; fails if what is stored is no prefix: if anything before it is missing.
 
     -1 stands for a thread of which nothing is stored.
     """
-    found = list(saver.list(at(thread)))
-    if not found:
+    latest, found = _at_one_moment(saver, thread)
+    if latest is None:
+        assert not found, "checkpoints without a head"
         return -1
     there = {item.config["configurable"]["checkpoint_id"] for item in found}
     for item in found:
@@ -59,8 +71,6 @@ def prefix(saver: BaseCheckpointSaver[str], thread: str) -> int:
         assert parent is None or parent["configurable"]["checkpoint_id"] in there, "a child without its parent"
     steps = [item.metadata["step"] for item in found]
     assert steps == list(range(steps[0], -2, -1)), "a hole"
-    latest = saver.get_tuple(at(thread))
-    assert latest is not None
     assert latest.config == found[0].config, "the head is not the latest"
     values = latest.checkpoint["channel_values"]
     number = values.get("number", 0)
