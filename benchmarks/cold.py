@@ -12,11 +12,12 @@ import sys  # noqa: E402
 from contextlib import ExitStack  # noqa: E402
 from importlib import import_module  # noqa: E402
 
-from benchmarks.savers import CONTENDERS  # noqa: E402
+from benchmarks import savers  # noqa: E402
 
 
 def main(key: str, address: str, messages: int) -> None:
-    contender = CONTENDERS[key]
+    savers.POOL_SIZE = 1  # for this one thread; more connections would only be in each other's way
+    contender = savers.CONTENDERS[key]
     marks = [START]
     for module in ("langchain_core.messages", "langgraph.graph", "langgraph.checkpoint.base", "benchmarks.graphs"):
         import_module(module)

@@ -21,7 +21,7 @@ COPIED = 100
 def cost_of_growth(bench: Bench) -> Results:
     """One message more in a list of so many; a put and a get_tuple in a database of so many checkpoints"""
     sizes = bench.sizes
-    messages = short_messages(max(sizes.growth_messages) + sizes.growth_appends)
+    messages = short_messages(max(sizes.growth_messages) + sizes.growth_warm + sizes.growth_appends)
     results: Results = {}
     with bench.opened(skip=["memory"]) as everyone:
         subjects = [subject for subject in everyone if not subject.is_async]
@@ -31,10 +31,13 @@ def cost_of_growth(bench: Bench) -> Results:
                 start = thread(f"list of {size}")
                 subject.notes.update(version=None, config=start, ids=[], written=0)
                 put_messages(subject, messages[:size], 0, "seed ")
-                subject.settle()
+                subject.settle(checkpoint=True)
+            for i, subject in bench.turns(subjects, sizes.growth_warm):
+                put_messages(subject, messages[: size + i + 1], i + 1, "warm ")
+            warm = size + sizes.growth_warm
             for i, subject in bench.turns(subjects, sizes.growth_appends):
                 before = subject.written()
-                put_messages(subject, messages[: size + i + 1], i + 1, f"{size} ")
+                put_messages(subject, messages[: warm + i + 1], warm + i + 1, f"{size} ")
                 subject.notes["written"] += subject.written() - before
             for subject in subjects:
                 row, count = results[subject.key], sizes.growth_appends

@@ -56,6 +56,7 @@ class Sizes:
     random_steps: int = 40
     delta_turns: int = 60
     growth_messages: tuple[int, ...] = (100, 1_000, 10_000)
+    growth_warm: int = 128
     growth_appends: int = 32
     growth_checkpoints: tuple[int, ...] = (1_000, 10_000, 100_000)
     growth_probes: int = 100
@@ -84,6 +85,7 @@ QUICK = Sizes(
     random_steps=5,
     delta_turns=8,
     growth_messages=(100, 1_000),
+    growth_warm=8,
     growth_appends=8,
     growth_checkpoints=(100, 1_000),
     growth_probes=10,
@@ -209,9 +211,9 @@ class Subject:
             return int(ask(self.bench.admin, "SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint"))
         return 0
 
-    def settle(self) -> None:
+    def settle(self, *, checkpoint: bool = False) -> None:
         """What the database does by itself sooner or later: SQLite empties its log into the file, Postgres takes
-        statistics of its tables."""
+        statistics of its tables, and if asked to writes all pages out."""
         if self.store == "sqlite":
             with closing(sqlite3.connect(self.address)) as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -220,6 +222,8 @@ class Subject:
 
             with psycopg.connect(self.address, autocommit=True) as pg:
                 pg.execute("ANALYZE")
+                if checkpoint:
+                    pg.execute("CHECKPOINT")
 
     def stored(self) -> int:
         """Bytes stored: the database file, or all tables with their indexes and what they keep out of line."""
