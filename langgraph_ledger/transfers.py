@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from langchain_core.runnables import RunnableConfig
-from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple, PendingWrite
+from langgraph.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver, CheckpointTuple, PendingWrite
 
 from langgraph_ledger.errors import InvalidInput, NotTransferred
 from langgraph_ledger.runs import Marked, Run
@@ -147,6 +147,12 @@ def _by_task(writes: Sequence[PendingWrite]) -> Iterator[tuple[str, list[tuple[s
     yield from found.items()
 
 
+def _in_order(writes: Sequence[PendingWrite]) -> list[tuple[str, list[tuple[str, Any]]]]:
+    """What each task wrote, in the order in which savers keep it. A task that came over in the middle and then went on
+    has written under two paths, by which a saver sorts."""
+    return [(task, sorted(own, key=lambda w: WRITES_IDX_MAP.get(w[0], 0))) for task, own in _by_task(writes)]
+
+
 def _compare(target: BaseCheckpointSaver[Any], thread_id: str, item: CheckpointTuple) -> None:
     namespace, checkpoint_id, parent_id = _place(item)
     found = target.get_tuple(_config(thread_id, namespace, checkpoint_id))
@@ -157,7 +163,7 @@ def _compare(target: BaseCheckpointSaver[Any], thread_id: str, item: CheckpointT
         "parent": (parent_id, _place(found)[2]),
         "checkpoint": (_rest(item), _rest(found)),
         "metadata": (dict(item.metadata), {k: v for k, v in found.metadata.items() if k in item.metadata}),
-        "pending writes": (list(item.pending_writes or ()), list(found.pending_writes or ())),
+        "pending writes": (_in_order(item.pending_writes or ()), _in_order(found.pending_writes or ())),
     }
     for channel, value in item.checkpoint["channel_values"].items():
         parts[f"channel {channel!r}"] = (value, found.checkpoint["channel_values"].get(channel))

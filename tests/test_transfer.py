@@ -96,6 +96,9 @@ def test_a_pending_interrupt_is_answered_where_it_has_come_to(official: Saver, b
         there = asking(saver).invoke(Command(resume="that"), config)
         assert there == asking(official).invoke(Command(resume="that"), config)
         assert there["items"][-1] == "that"
+        back = InMemorySaver()
+        assert transfer(saver, back).threads == 1  # a task has written before the move and after it
+        assert asking(back).get_state(config).values == there
 
 
 def test_a_transfer_that_was_stopped_is_made_again(official: Saver, backend: Backend) -> None:
