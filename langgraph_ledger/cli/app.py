@@ -10,8 +10,8 @@ from langgraph_ledger.cli import investigate, look, moving, upkeep
 
 app = typer.Typer(
     help="Look into the threads of LangGraph agents that a ledger keeps, and look after them.\n\n"
-    "The ledger is named by --url or by LANGGRAPH_LEDGER_URL: a SQLite file or a Postgres URL. Every command takes"
-    " --json. Exit codes: 0 all is well, 1 it failed, 2 wrong usage, 3 there is something to look at.",
+    "The ledger is named by --url or by LANGGRAPH_LEDGER_URL: a SQLite file or a Postgres URL. Most commands"
+    " take --json. Exit codes: 0 all is well, 1 it failed, 2 wrong usage, 3 there is something to look at.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -125,10 +125,7 @@ def schema(
 ) -> None:
     """Say whether the tables are up to date, print what makes them, or make them."""
     if ddl:
-        dialect = sql.load("postgres" if is_url(url) else "sqlite", schema)
-        for migration in dialect.migrations:
-            output.say(f"-- {migration.number:04} {migration.name}")
-            output.say("\n\n".join(f"{dialect.texts[name]};" for name in migration.statements) + "\n")
+        output.say(sql.script("postgres" if is_url(url) else "sqlite", schema).strip())
         return
     with ledger(url, schema, write=migrate, made=migrate) as saver:
         if migrate:

@@ -67,6 +67,19 @@ def load(name: DialectName, schema: str | None = None) -> Dialect:
     return Dialect(name, texts, parameters, arrays, tuple(migrations))
 
 
+def script(name: DialectName, schema: str | None = None) -> str:
+    """All that makes the tables of an empty database, in one transaction, for whoever carries it out by hand."""
+    dialect = load(name, schema)
+    statements = ["BEGIN", *([dialect.texts["create_schema"]] if schema else ()), dialect.texts["create_migrations"]]
+    into = dialect.texts["record_migration"].partition("(")[0]
+    for migration in dialect.migrations:
+        facts = f"({migration.number}, '{migration.name}', CURRENT_TIMESTAMP)"
+        statements += [dialect.texts[statement] for statement in migration.statements]
+        statements.append(f"{into}(number, name, applied_at) VALUES {facts}")
+    made = "".join(f"{statement};\n\n" for statement in [*statements, "COMMIT"])
+    return made.replace("%%", "%") if name == "postgres" else made
+
+
 def _fill(text: str, replacements: dict[str, str]) -> str:
     for _ in range(3):  # fragments stand within fragments
         for name, replacement in replacements.items():

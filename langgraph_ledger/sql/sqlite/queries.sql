@@ -98,10 +98,10 @@ SELECT 1;
 SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'ledger_migrations';
 
 -- name: create_migrations
-CREATE TABLE IF NOT EXISTS ledger_migrations (
-    number     INTEGER NOT NULL PRIMARY KEY,
-    name       TEXT    NOT NULL,
-    applied_at TEXT    NOT NULL
+CREATE TABLE IF NOT EXISTS ledger_migrations ( -- which migrations these tables have been through
+    number     INTEGER NOT NULL PRIMARY KEY, -- the migration's number
+    name       TEXT    NOT NULL, -- its name
+    applied_at TEXT    NOT NULL -- when it was applied
 );
 
 -- name: read_migrations

@@ -1,3 +1,4 @@
+-- What each table and column is for is said in docs/schema.md.
 CREATE TABLE {schema}sessions (
     session_id     TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     status         TEXT NOT NULL CHECK (status IN ('active', 'paused', 'completed', 'failed')),
