@@ -3,24 +3,31 @@
 import json
 import os
 import pickle
+import re
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import ormsgpack
+import psycopg
 import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langchain_core.tools import tool
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Send, interrupt
+from langgraph.types import Command, Send, interrupt
 from typer.testing import CliRunner
 
 from langgraph_ledger import LedgerSaver, StateConflict
 from langgraph_ledger.cli.app import app
 from langgraph_ledger.cli.data import DataSerializer
+from langgraph_ledger.errors import DatabaseError
+from langgraph_ledger.sql import script
 from tests.direct import at, save
 from tests.four_ways import Backend, Flavoured
 
@@ -200,11 +207,48 @@ def test_upkeep(ledger: Ledger) -> None:
 
 def test_schema(backend: Backend) -> None:
     run = lambda *a: CliRunner().invoke(app, ["schema", *a, "--url", backend.url])  # noqa: E731
-    assert "CREATE TABLE" in run("--ddl").output
     if backend.kind == "postgres":
         assert run().exit_code == 3
     assert run("--migrate").exit_code == 0
     assert run().exit_code == 0
+
+
+def test_the_statements_that_are_printed_make_the_tables(backend: Backend) -> None:
+    """Carried out by hand they are all that is needed."""
+    printed = CliRunner().invoke(app, ["schema", "--ddl", "--url", backend.url]).output
+    if backend.kind == "sqlite":
+        with closing(sqlite3.connect(backend.url)) as connection:
+            connection.executescript(printed)
+    else:
+        with psycopg.connect(backend.url, autocommit=True) as server:
+            server.execute(printed.encode())
+    with LedgerSaver(backend.url, read_only=True) as saver:
+        assert saver.is_up_to_date()
+
+
+def test_a_role_that_may_not_make_tables(fresh_postgres_url: Any) -> None:
+    """With the grants of docs/operating.md it does all but `compact`."""
+    url = fresh_postgres_url()
+    role = f"lesser_{uuid4().hex}"
+    page = (ROOT / "docs" / "operating.md").read_text("utf-8")
+    (grants,) = re.findall(r"```text\n(GRANT .*?)```", page, re.DOTALL)
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute(f"CREATE ROLE {role}".encode())
+        server.execute(script("postgres", "agents").encode())
+        server.execute(grants.replace("agent_worker", role).encode())
+        try:
+            with LedgerSaver(url, schema="agents", connection_kwargs={"options": f"-c role={role}"}) as saver:
+                config: Any = {"configurable": {"thread_id": "t"}}
+                agent(saver).invoke({"messages": [HumanMessage("hello", id="m1")]}, config)
+                assert agent(saver).invoke(Command(resume="yes"), config)["messages"][-1].content == "done"
+                saver.copy_thread("t", "other")
+                saver.prune(None)
+                saver.delete_thread("other")
+                assert [session.status for session in saver.sessions()] == ["completed"]
+                with pytest.raises(DatabaseError):
+                    saver.compact()
+        finally:
+            server.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
 def test_sends_and_joins_are_shown_without_their_types(backend: Backend) -> None:

@@ -15,14 +15,15 @@ from pathlib import Path
 import pytest
 
 import langgraph_ledger
-from langgraph_ledger import LedgerSaver, sql
+from docs import generate
+from langgraph_ledger import LedgerSaver, server, sql
 from langgraph_ledger.drivers.opening import _POSTGRES_ONLY, _SQLITE_ONLY
 from langgraph_ledger.drivers.postgres import PostgresDriver
 from langgraph_ledger.drivers.sqlite import SqliteDriver
 from tests.test_demo import COMMAND
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 POSTGRES_URL = "postgresql://user:password@localhost/agents"
 """The URL that the documents show; a real server's takes its place."""
 
@@ -35,6 +36,7 @@ del operator, Annotated, TypedDict, START, StateGraph, State
 """What a reader has before the first block: "`builder` is the `StateGraph` you have"."""
 
 BETWEEN = "--- the next block ---"
+LGLEDGER = ("lgledger ", "export LANGGRAPH_LEDGER_URL=")
 
 every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
 
@@ -81,6 +83,15 @@ def of(document: Path, language: str) -> list[Block]:
     return [block for block in blocks(document) if block.language == language]
 
 
+def is_lgledger(block: Block) -> bool:
+    """Whether it is nothing but lines of lgledger, which are run like Python."""
+    return block.language == "sh" and all(line.startswith(LGLEDGER) for line in block.text.splitlines())
+
+
+def runnable(document: Path) -> list[Block]:
+    return [block for block in blocks(document) if block.language == "python" or is_lgledger(block)]
+
+
 @cache
 def prose(document: Path) -> str:
     """The document without its blocks."""
@@ -92,33 +103,36 @@ def prose(document: Path) -> str:
 
 @every_document
 def test_every_block_says_what_it_is(document: Path) -> None:
-    """Python is run, sh and sql are compared with what they quote, text after Python is what it prints."""
+    """Python and lgledger are run, sh and sql are compared with what they quote, text after what is run is what it
+    prints."""
     assert {block.language for block in blocks(document)} <= {"python", "sh", "sql", "text"}
 
 
 def script(document: Path) -> str:
-    """The document's Python, each line with the number that it has in the document."""
+    """What is run of the document as Python, each line with the number that it has in the document."""
     lines: list[str] = [""] * (read(document).count("\n") + 1)
     lines[0] = f"exec({GIVEN!r})"
-    for block in of(document, "python"):
+    for block in runnable(document):
         text = block.text.splitlines()
+        if block.language == "sh":
+            text = [f"__import__('tests.command_line').command_line.run({line!r})" for line in text]
         lines[block.line - 1 : block.line - 1 + len(text)] = text
         lines[block.line - 1 + len(text)] = f"print({BETWEEN!r})"
     return "\n".join(lines)
 
 
 def outputs(document: Path) -> list[str | None]:
-    """What each Python block is said to print, None if nothing is said."""
+    """What each block that is run is said to print, None if nothing is said."""
     found: list[str | None] = []
     for block in blocks(document):
-        if block.language == "python":
+        if block.language == "python" or is_lgledger(block):
             found.append(None)
         elif block.language == "text" and block.follows and found and found[-1] is None:
             found[-1] = block.text
     return found
 
 
-WITH_CODE = [document for document in DOCUMENTS if of(document, "python")]
+WITH_CODE = [document for document in DOCUMENTS if runnable(document)]
 
 
 @pytest.mark.parametrize("document", WITH_CODE, ids=lambda d: str(d.relative_to(ROOT)))
@@ -144,8 +158,12 @@ def test_code_does_what_is_said(document: Path, tmp_path: Path, request: pytest.
     assert ended.stderr == ""
     printed = ended.stdout.split(f"{BETWEEN}\n")
     assert printed.pop() == ""
-    for block, said, seen in zip(of(document, "python"), outputs(document), printed, strict=True):
-        assert seen == (said or ""), f"{document.name}, line {block.line}"
+    for block, said, seen in zip(runnable(document), outputs(document), printed, strict=True):
+        if said is not None or block.language == "python":  # of a command it may be left open what it prints
+            assert seen == (said or ""), f"{document.name}, line {block.line}"
+
+
+PUBLIC = {module.__name__: module.__all__ for module in (langgraph_ledger, server)}
 
 
 def test_only_public_names_are_shown() -> None:
@@ -153,8 +171,8 @@ def test_only_public_names_are_shown() -> None:
         for block in of(document, "python"):
             for node in ast.walk(ast.parse(block.text)):
                 if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("langgraph_ledger"):
-                    assert node.module == "langgraph_ledger"
-                    assert {name.name for name in node.names} <= set(langgraph_ledger.__all__)
+                    shown = {name.name for name in node.names}
+                    assert shown <= set(PUBLIC.get(node.module, ())), node.module
 
 
 def test_the_first_screen_shows_the_four_lines_and_the_two_commands() -> None:
@@ -168,7 +186,8 @@ def test_the_first_screen_shows_the_four_lines_and_the_two_commands() -> None:
 
 def test_commands_are_those_that_are_run() -> None:
     """The tests' command is CI's, word for word; the demo's is the one that its own tests start."""
-    lines = [line for document in DOCUMENTS for block in of(document, "sh") for line in block.text.splitlines()]
+    shown = [block for document in DOCUMENTS for block in of(document, "sh") if not is_lgledger(block)]
+    lines = [line for block in shown for line in block.text.splitlines()]
     commands = {command.strip() for line in lines for command in line.split("&&")}
     extras = tomllib.loads(read(ROOT / "pyproject.toml"))["project"]["optional-dependencies"]
     installs = {command for command in commands if " pip install " in command}
@@ -184,7 +203,13 @@ def test_commands_are_those_that_are_run() -> None:
     assert {"python -m pip install -e '.[test]'", "python -m pytest"} <= set(ci)
 
 
-# --- what is quoted
+# --- what is made from the code, and what is quoted
+
+
+@pytest.mark.parametrize("name", generate.PAGES)
+def test_pages_made_from_the_code_are_up_to_date(name: str) -> None:
+    """`python -m docs.generate` writes them."""
+    assert read(ROOT / "docs" / name) == generate.PAGES[name]()
 
 
 def test_the_options_are_those_there_are() -> None:
