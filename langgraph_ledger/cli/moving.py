@@ -66,7 +66,8 @@ def _move(
 ) -> None:
     chosen = threads or threads_of(source)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("threads", total=len(chosen))
         moved = transfer(source, target, chosen, progress=lambda thread, count: progress.advance(task))
     figures = output.fields_of(moved)
