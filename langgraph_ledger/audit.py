@@ -67,6 +67,8 @@ class Audit:
     def __str__(self) -> str:
         return legible.table(_HEADER, [_cells(row) for row in self.rows])
 
+    _repr_pretty_ = legible.as_text
+
     def _repr_html_(self) -> str:
         count = len(self.findings)
         title = "after a restart: " + (f"{count} of {len(self.rows)} need a look" if count else "all is there")

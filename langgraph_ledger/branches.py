@@ -6,7 +6,7 @@ their run had last stored or read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from langgraph_ledger import legible
@@ -14,32 +14,64 @@ from langgraph_ledger.records import LogEntry
 
 CHECKPOINT, REJECTED = "checkpoint", "write_rejected"
 
+_Places = dict[tuple[str, str | None], int]
+
 
 class Descent:
-    """Entries of a log, by their places, and what each of them comes from."""
+    """Entries of a log by their places, each behind what it comes from, in the order of the log otherwise.
+
+    `parents` are the places of what they follow; `origins` those and, for a subgraph's beginning, the place of the
+    checkpoint in whose next step it began. None: that is not known, or nothing.
+    """
 
     def __init__(self, entries: Sequence[LogEntry]) -> None:
-        self.entries = [entry for entry in entries if entry.checkpoint_type in (CHECKPOINT, REJECTED)]
-        self._places = {(e.agent_id, e.checkpoint_id): i for i, e in enumerate(self.entries) if _is_checkpoint(e)}
-        self.parents = [self._parent(entry) for entry in self.entries]
-
-    def _parent(self, entry: LogEntry) -> int | None:
-        if _is_checkpoint(entry):
-            return self._places.get((entry.agent_id, entry.parent_checkpoint_id))
-        read = (entry.payload.get("last_committed"), entry.payload.get("checkpoint_read"))
-        found = (self._places.get((namespace, i)) for i in read if i for namespace in (entry.agent_id, ""))
-        return next((place for place in found if place is not None), None)
-
-    def caller(self, place: int) -> int | None:
-        """The place of the checkpoint in whose next step a subgraph began; None for the root graph."""
-        above = self.entries[place].payload.get("parents")
-        if not isinstance(above, dict) or not above:
-            return None
-        innermost = max(above, key=len)
-        return self._places.get((innermost, above[innermost]))
+        found = [entry for entry in entries if entry.checkpoint_type in (CHECKPOINT, REJECTED)]
+        origins = [parent if parent is not None else caller for parent, caller in _links(found)]
+        self.entries = [found[place] for place in _sorted(origins)]
+        self.parents: list[int | None] = []
+        self.origins: list[int | None] = []
+        for place, link in enumerate(_links(self.entries)):
+            parent, caller = (end if end is not None and end < place else None for end in link)
+            self.parents.append(parent)
+            self.origins.append(caller if parent is None else parent)
 
     def is_refused(self, place: int) -> bool:
         return not _is_checkpoint(self.entries[place])
+
+
+def _links(entries: Sequence[LogEntry]) -> list[tuple[int | None, int | None]]:
+    """For each entry the places of its parent and of what called its graph."""
+    places = {(e.agent_id, e.checkpoint_id): i for i, e in enumerate(entries) if _is_checkpoint(e)}
+    return [(_parent(entry, places), _caller(entry, places)) for entry in entries]
+
+
+def _parent(entry: LogEntry, places: _Places) -> int | None:
+    if _is_checkpoint(entry):
+        return places.get((entry.agent_id, entry.parent_checkpoint_id))
+    read = (entry.payload.get("last_committed"), entry.payload.get("checkpoint_read"))
+    found = (places.get((namespace, i)) for i in read if i for namespace in (entry.agent_id, ""))
+    return next((place for place in found if place is not None), None)
+
+
+def _caller(entry: LogEntry, places: _Places) -> int | None:
+    above = entry.payload.get("parents")
+    if not isinstance(above, dict) or not above:
+        return None
+    innermost = max(above, key=len)
+    return places.get((innermost, above[innermost]))
+
+
+def _sorted(origins: Sequence[int | None]) -> Iterable[int]:
+    """Under durability "async" a subgraph may store its first checkpoint before the one that called it is stored."""
+    found: dict[int, None] = {}
+    for place in range(len(origins)):
+        waiting: dict[int, None] = {}
+        origin: int | None = place
+        while origin is not None and origin not in found and origin not in waiting:
+            waiting[origin] = None
+            origin = origins[origin]
+        found |= dict.fromkeys(reversed(waiting))
+    return found
 
 
 def _is_checkpoint(entry: LogEntry) -> bool:
@@ -74,12 +106,11 @@ def lanes(descent: Descent) -> list[Lane]:
     found: list[Lane] = []
     taken: list[int] = []  # by column: the last row that is
     for chain in chains:
-        parent = descent.parents[chain[0]]
-        origin = descent.caller(chain[0]) if parent is None else parent
+        origin = descent.origins[chain[0]]
         top = chain[0] if origin is None else origin
         column = next((i for i, row in enumerate(taken) if row <= top), len(taken))
         taken[column : column + 1] = [chain[-1]]
-        found.append(Lane(chain, origin, parent is None and origin is not None, column))
+        found.append(Lane(chain, origin, origin is not None and origin != descent.parents[chain[0]], column))
     return found
 
 

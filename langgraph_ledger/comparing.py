@@ -52,6 +52,8 @@ class Diff:
             for channel, lines in self.changes.items()
         )
 
+    _repr_pretty_ = legible.as_text
+
     def _repr_html_(self) -> str:
         title = f"{legible.short(self.thread_id)}: from {legible.short(self.before)} to {legible.short(self.after)}"
         parts = [self._channel(channel, lines) for channel, lines in self.changes.items()]

@@ -40,6 +40,11 @@ def short(value: Any, width: int = WIDTH) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
+def as_text(shown: object, printer: Any, cycle: bool) -> None:
+    """What IPython shows of an object where it shows text, as its `_repr_pretty_`: what `print` does."""
+    printer.text(str(shown))
+
+
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows under their headings; the last column may be as long as it is."""
     lines = [columns, *rows]

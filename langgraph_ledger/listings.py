@@ -19,9 +19,7 @@ T = TypeVar("T")
 class Listing(list[T]):
     """A list that says what is in it."""
 
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What IPython shows as text: as `print` does."""
-        printer.text(str(self))
+    _repr_pretty_ = legible.as_text
 
 
 class Sessions(Listing[Session]):
@@ -126,8 +124,8 @@ class History(Listing[LogEntry]):
     def _repr_html_(self) -> str:
         shown = self[-ROWS:]
         kinds = [entry.checkpoint_type for entry in self]
-        counts = [_number(kinds.count(kind), what) for kind, what in _COUNTED.items()]
-        title = f"{legible.short(self.thread_id)}: {', '.join(counts)}"
+        counts = [_number(kinds.count(kind), what) for kind, what in _COUNTED.items() if kind in kinds]
+        title = f"{legible.short(self.thread_id)}: {', '.join(counts) or 'no checkpoints'}"
         log = markup.table(self.columns, map(_logged, shown))
         return markup.page(
             title,

@@ -31,8 +31,8 @@ _RULES = f"""
 .lgl .lgl-busy{{color:var(--lgl-busy)}}
 .lgl .lgl-code,.lgl pre,.lgl svg{{font-family:{_FONT};font-size:12px}}
 .lgl table{{border-collapse:collapse;margin:0;font-size:inherit;table-layout:auto}}
-.lgl table th,.lgl table td{{text-align:left;vertical-align:top;padding:3px 14px 3px 6px;border:0;max-width:46em;
-white-space:normal;overflow-wrap:anywhere}}
+.lgl table th,.lgl table td{{text-align:left!important;vertical-align:top;padding:3px 14px 3px 6px;border:0;
+max-width:46em;white-space:normal;overflow-wrap:anywhere}}
 .lgl table th{{white-space:nowrap;font-weight:600}}
 .lgl table td.lgl-code{{min-width:9em}}
 .lgl table thead th{{border-bottom:1px solid rgba(128,128,128,.5)}}

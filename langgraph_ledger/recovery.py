@@ -106,6 +106,8 @@ class Recovery:
     def __str__(self) -> str:
         return legible.facts(self.lines())
 
+    _repr_pretty_ = legible.as_text
+
     def _repr_html_(self) -> str:
         (_, thread), (_, status), *lines = self.lines()
         look = markup.Marked(status, markup.BAD) if self.crashed else markup.status(status)

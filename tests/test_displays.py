@@ -255,21 +255,21 @@ def entry(seq: int, kind: str, parent: str | None, agent: str = "", **payload: A
 
 @st.composite
 def logs(draw: Callable[..., Any]) -> list[LogEntry]:
-    """Logs of forks, refused writes, subgraphs and pruned parents."""
+    """Logs of forks, refused writes, subgraphs, pruned parents, parents that come later or never end."""
     found: list[LogEntry] = []
     for seq in range(draw(st.integers(1, 25))):
         kind = draw(st.sampled_from(["checkpoint", "checkpoint", "checkpoint", "write_rejected", "tool_call_started"]))
         agent_id = draw(st.sampled_from(["", "", "a:1", "a:1|b:2"]))
         around = [e.checkpoint_id for e in found if e.checkpoint_type == "checkpoint" and e.agent_id == agent_id]
-        parent = draw(st.sampled_from([*around[-3:], "pruned", None]))
+        parent = draw(st.sampled_from([*around[-3:], *around[-3:], "pruned", f"c{seq}", f"c{seq + 1}", None]))
         roots = [e.checkpoint_id for e in found if e.checkpoint_type == "checkpoint" and not e.agent_id]
-        above = {"parents": {"": roots[-1]}} if agent_id and roots else {}
+        above = {"parents": {"": draw(st.sampled_from([roots[-1], f"c{seq + 1}"]))}} if agent_id and roots else {}
         found.append(entry(seq, kind, parent, agent_id, checkpoint_read=parent, **above))
     return found
 
 
 @given(logs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_no_line_of_a_drawing_hides_another(entries: list[LogEntry]) -> None:
     descent = Descent(entries)
     found = lanes(descent)
@@ -281,7 +281,7 @@ def test_no_line_of_a_drawing_hides_another(entries: list[LogEntry]) -> None:
         assert not rows & taken
         taken |= rows
     told = [one for _, one in outline(descent) if isinstance(one, LogEntry)]
-    assert sorted(one.seq for one in told) == [one.seq for one in descent.entries]
+    assert sorted(one.seq for one in told) == sorted(one.seq for one in descent.entries)
     page = Page(History(entries, "t", "c0")._repr_html_())
     assert page.tags["circle"] + page.tags["path"] >= len(descent.entries)
 

@@ -18,6 +18,8 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
+from tests.postgres_server import own_server
+
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
@@ -143,6 +145,7 @@ def store(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    for notebook in NOTEBOOKS:
-        if notebook.stem in sys.argv[1:] or not sys.argv[1:]:
-            store(notebook)
+    with own_server() as server, environment(LANGGRAPH_LEDGER_TEST_POSTGRES=server):
+        for notebook in NOTEBOOKS:
+            if notebook.stem in sys.argv[1:] or not sys.argv[1:]:
+                store(notebook)

@@ -50,6 +50,8 @@ class Stats:
     def __str__(self) -> str:
         return legible.facts(self.lines())
 
+    _repr_pretty_ = legible.as_text
+
     def _repr_html_(self) -> str:
         return markup.page("what is stored", markup.facts(self.lines()))
 
