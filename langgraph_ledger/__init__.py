@@ -2,6 +2,7 @@
 
 from langgraph_ledger.audit import Audit, AuditRow, audit
 from langgraph_ledger.call_records import CallRecord
+from langgraph_ledger.comparing import Diff
 from langgraph_ledger.conflicts import (
     SessionBusy,
     StateConflict,
@@ -26,6 +27,7 @@ __all__ = [
     "AuditRow",
     "Batched",
     "CallRecord",
+    "Diff",
     "HeldResource",
     "LedgerError",
     "LedgerSaver",

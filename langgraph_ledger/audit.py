@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.store.memory import InMemoryStore
 
+from langgraph_ledger import legible, markup
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.guard import ReplayGuard
 from langgraph_ledger.policies import described_loss
@@ -65,26 +65,28 @@ class Audit:
         return {"rows": [dataclasses.asdict(row) for row in self.rows]}
 
     def __str__(self) -> str:
-        lines = [_HEADER, *(_cells(row) for row in self.rows)]
-        widths = [max(len(line[i]) for line in lines) for i in range(len(_HEADER) - 1)]
-        return "\n".join(
-            "  ".join([*(cell.ljust(width) for cell, width in zip(line, widths, strict=False)), line[-1]]).rstrip()
-            for line in lines
-        )
+        return legible.table(_HEADER, [_cells(row) for row in self.rows])
+
+    _repr_pretty_ = legible.as_text
 
     def _repr_html_(self) -> str:
-        def line(cells: tuple[str, ...], tag: str) -> str:
-            return "".join(f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>" for cell in cells)
-
-        body = "".join(f"<tr>{line(_cells(row), 'td')}</tr>" for row in self.rows)
-        return f"<table><tr>{line(_HEADER, 'th')}</tr>{body}</table>"
+        count = len(self.findings)
+        title = "after a restart: " + (f"{count} of {len(self.rows)} need a look" if count else "all is there")
+        return markup.page(title, markup.table(_HEADER, map(_marked, self.rows)))
 
 
 _HEADER = ("what", "name", "after a restart", "why")
 
 
 def _cells(row: AuditRow) -> tuple[str, ...]:
-    return (row.kind, f"{row.graph}.{row.name}" if row.graph else row.name, row.verdict, row.detail)
+    cells = (row.kind, f"{row.graph}.{row.name}" if row.graph else row.name, row.verdict, row.detail)
+    return tuple(map(legible.line, cells))
+
+
+def _marked(row: AuditRow) -> list[markup.Cell]:
+    mark = {DURABLE: markup.GOOD, LOST: markup.BAD, REFUSED: markup.BAD}.get(row.verdict, markup.WARN)
+    kind, name, verdict, detail = _cells(row)
+    return [kind, markup.Marked(name, markup.CODE), markup.Marked(verdict, mark), detail]
 
 
 def audit(graph: Any, *, values: Mapping[str, Any] | None = None, durability: str = "async") -> Audit:

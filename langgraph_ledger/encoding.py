@@ -203,7 +203,7 @@ def _node(send: Any) -> str:
 
 
 def _content(value: Any) -> Any:
-    """What an object was made of, for a reader who has data in its place (see `cli/data.py`)."""
+    """What an object was made of, for a reader who has data in its place (see `data.py`)."""
     return value["value"] if isinstance(value, Mapping) and "$type" in value and "value" in value else value
 
 

@@ -16,7 +16,7 @@ class InvalidInput(LedgerError, ValueError):
 
 
 class UnknownCheckpoint(LedgerError, LookupError):
-    """Writes were addressed to a checkpoint that the ledger does not hold. Nothing was written."""
+    """A checkpoint was named that the ledger does not hold. Nothing was written."""
 
 
 class CheckpointExists(LedgerError, ValueError):

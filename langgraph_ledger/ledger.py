@@ -24,7 +24,7 @@ from langgraph_ledger.images import Images
 from langgraph_ledger.operations.schema import check_schema, create_schema, missing_schema
 from langgraph_ledger.operations.secrets import add_secret, read_secrets
 from langgraph_ledger.places import Place
-from langgraph_ledger.policies import Batched
+from langgraph_ledger.policies import Batched, described_loss
 from langgraph_ledger.records import to_json
 from langgraph_ledger.runs import REMEMBERED, Run, Runs
 from langgraph_ledger.vault import CipherVault, PlainVault, Vault, decrypt, encrypt
@@ -182,6 +182,22 @@ class Ledger:
             known = self._known.get((session_id, agent_id, checkpoint_id))
             if known is not None and len(known.written) < REMEMBERED_IDS // 100:
                 known.written |= used
+
+    def settings(self) -> list[tuple[str, str]]:
+        """What this saver was told, as pairs of a name and a text. Looks at no database."""
+        version = self.driver.migrations[-1].number
+        found = {
+            "tables": f"version {version}, {'up to date' if self._ready else 'not looked at yet'}",
+            "on_conflict": self.on_conflict,
+            "on_busy": self.on_busy,
+            "flush": ": ".join(described_loss(self.flush)),
+            "compression": self.compression,
+            "working_channels": ", ".join(sorted(self.working_channels)),
+            "log_tools": "tool calls are put on record" if self.log_tools else "tool calls are not put on record",
+            "read_only": "nothing is ever written" if self.driver.read_only else "",
+            "closed": "make a new LedgerSaver to go on" if self._closed else "",
+        }
+        return [(name, text) for name, text in found.items() if text]
 
     @property
     def side_exists(self) -> bool:

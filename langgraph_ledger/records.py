@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from langgraph_ledger import legible, markup
+
 
 @dataclass(frozen=True, slots=True)
 class Session:
@@ -26,6 +28,15 @@ class Session:
     run_id: str | None = None
     run_started_at: datetime | None = None
     outcome: Mapping[str, Any] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        pairs: list[tuple[str, markup.Cell]] = [("status", markup.status(self.status))]
+        if self.outcome:
+            pairs.append(("run ended", " ".join(str(part) for part in self.outcome.values())))
+        pairs += [(name, legible.short(value)) for name, value in self.metadata.items()]
+        pairs += [("started (UTC)", legible.moment(self.started_at))]
+        pairs += [("last active (UTC)", legible.moment(self.last_active_at))]
+        return markup.page(legible.short(self.session_id), markup.facts(pairs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ Reading changes nothing; `resolve` appends to the log what a person or a probe h
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 
-from langgraph_ledger import ids, working
+from langgraph_ledger import ids, legible, markup, working
 from langgraph_ledger.call_records import CallRecord, call_records, find_calls
 from langgraph_ledger.calls import Call, Spot, call_id_of, record_end
 from langgraph_ledger.encoding import what_is_next
@@ -23,6 +22,7 @@ from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.lifecycle import owner_alive, settle
+from langgraph_ledger.listings import Sessions
 from langgraph_ledger.operations.calls import (
     HELD_RESOURCE,
     RELEASED,
@@ -104,18 +104,22 @@ class Recovery:
         return {name: _plain(getattr(self, name)) for name in self.__slots__}
 
     def __str__(self) -> str:
-        return "\n".join(f"{name + ':':<16}{text}" for name, text in self.lines())
+        return legible.facts(self.lines())
+
+    _repr_pretty_ = legible.as_text
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
-            for name, text in self.lines()
-        )
-        return f"<table>{rows}</table>"
+        (_, thread), (_, status), *lines = self.lines()
+        look = markup.Marked(status, markup.BAD) if self.crashed else markup.status(status)
+        pairs: list[tuple[str, markup.Cell]] = [("status", look)]
+        pairs += [(name, markup.Marked(text, _MARKS[name]) if name in _MARKS else text) for name, text in lines]
+        return markup.page(legible.short(thread), markup.facts(pairs))
 
     def lines(self) -> list[tuple[str, str]]:
-        """What it says, as pairs of a name and a text."""
+        """What it says, as pairs of a name and a text in one line."""
+        return [(name, legible.line(text)) for name, text in self._lines()]
+
+    def _lines(self) -> list[tuple[str, str]]:
         lines = [("thread", self.thread_id), ("status", self.status + (" (its process is gone)" * self.crashed))]
         if self.outcome:
             lines.append(("run ended", " ".join(str(v) for v in self.outcome.values())))
@@ -135,6 +139,10 @@ class Recovery:
         if self.checkpoints:
             lines.append(("checkpoints", f"{self.checkpoints}, the last one at {_time(self.last_checkpoint_at)}"))
         return lines
+
+
+_MARKS = {"error": markup.BAD, "unknown call": markup.BAD, "failed call": markup.BAD, "unapplied call": markup.WARN}
+_MARKS |= dict.fromkeys(("waits for answer", "cancelled call", "held", "lost context"), markup.WARN)
 
 
 def _short(value: Any) -> str:
@@ -272,14 +280,14 @@ def _crashed(ledger: Ledger, session: Session | None, owner: str | None, timeout
     return not owner or not owner_alive(json.loads(owner), session.last_active_at, limit)
 
 
-def recoverable(ledger: Ledger, idle: timedelta | None) -> Flow[list[Session]]:
+def recoverable(ledger: Ledger, idle: timedelta | None) -> Flow[Sessions]:
     """The sessions that a crash left behind: active, while whoever worked on them is gone."""
     if idle is not None and (not isinstance(idle, timedelta) or idle < timedelta(0)):
         raise InvalidInput(f"idle={idle!r}: expected a timedelta, zero or more, or None")
     yield from ledger.ready()
     if not ledger.driver.read_only:
         yield from settle(ledger)
-    left: list[Session] = []
+    left = Sessions()
     after = ""
     while True:
         rows = yield find_active(after, PAGE)

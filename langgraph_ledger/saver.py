@@ -26,7 +26,10 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import (
     codecs,
+    comparing,
     ids,
+    legible,
+    markup,
     policies,
     reading,
     recovery,
@@ -39,19 +42,20 @@ from langgraph_ledger import (
 from langgraph_ledger.call_records import CallRecord, find_calls
 from langgraph_ledger.calls import call_id_of
 from langgraph_ledger.codecs import Compression
+from langgraph_ledger.comparing import Diff
 from langgraph_ledger.drivers.opening import open_driver
 from langgraph_ledger.errors import InvalidInput, LedgerError
 from langgraph_ledger.flow import Flow, adrive, drive
 from langgraph_ledger.flushing import flush as flush_queue
 from langgraph_ledger.ledger import Ledger, OnBusy, OnConflict, Redact
 from langgraph_ledger.lifecycle import settle, shut_down
+from langgraph_ledger.listings import History, Rejected, Sessions
 from langgraph_ledger.operations.listing import lineage
 from langgraph_ledger.operations.maintenance import Stats, compact, read_stats
 from langgraph_ledger.operations.schema import check_schema
 from langgraph_ledger.operations.sessions import read_log, read_rejected, read_sessions
 from langgraph_ledger.pages import Pages, checked_limit
 from langgraph_ledger.policies import Flush
-from langgraph_ledger.records import LogEntry, Session
 from langgraph_ledger.recovery import Recovery
 from langgraph_ledger.retention import Freed, Selection
 from langgraph_ledger.runs import next_version
@@ -177,6 +181,9 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
     def __repr__(self) -> str:
         return f"LedgerSaver({self._ledger.name})"
+
+    def _repr_html_(self) -> str:
+        return markup.page(legible.short(f"LedgerSaver({self._ledger.name})"), markup.facts(self._ledger.settings()))
 
     # --- opening and closing
 
@@ -508,15 +515,15 @@ class LedgerSaver(BaseCheckpointSaver[str]):
     def _stats(thread_id: str | None) -> Operation[Stats]:
         return read_stats(None if thread_id is None else ids.clean(thread_id, "thread_id"))
 
-    def sessions(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Session]:
+    def sessions(self, status: str | None = None, *, limit: int = 1000) -> Sessions:
         """Threads and where they are in their life, the most recently active first."""
         return self._run(self._sessions(status, limit))
 
-    async def asessions(self, status: str | None = None, *, limit: int = 1000) -> Sequence[Session]:
+    async def asessions(self, status: str | None = None, *, limit: int = 1000) -> Sessions:
         """`sessions`, asynchronously."""
         return await self._arun(self._sessions(status, limit))
 
-    def _sessions(self, status: str | None, limit: int) -> Flow[Sequence[Session]]:
+    def _sessions(self, status: str | None, limit: int) -> Flow[Sessions]:
         retention.check_status(status)
         operation = read_sessions(status, checked_limit(limit))
         return self._settled(operation)
@@ -535,7 +542,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         """`recover`, asynchronously."""
         return await self._arun(recovery.recover(self._ledger, self.serde, thread_id))
 
-    def recoverable(self, *, idle: timedelta | None = None) -> Sequence[Session]:
+    def recoverable(self, *, idle: timedelta | None = None) -> Sessions:
         """The sessions that a crash left behind: at work, while whoever worked on them is gone.
 
         On this host the process is looked up. One on another host counts as gone when its session has been idle for
@@ -543,7 +550,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         """
         return self._run(recovery.recoverable(self._ledger, idle))
 
-    async def arecoverable(self, *, idle: timedelta | None = None) -> Sequence[Session]:
+    async def arecoverable(self, *, idle: timedelta | None = None) -> Sessions:
         """`recoverable`, asynchronously."""
         return await self._arun(recovery.recoverable(self._ledger, idle))
 
@@ -599,24 +606,45 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         """`verify`, asynchronously."""
         return await self._arun(verification.verify(self._ledger, self.serde, thread_id))
 
-    def history(self, thread_id: str) -> Sequence[LogEntry]:
-        """A thread's log, oldest first: checkpoints and rejected writes, of every namespace."""
+    def history(self, thread_id: str) -> History:
+        """A thread's log, oldest first: checkpoints, calls and rejected writes, of every namespace.
+
+        Printed, or shown in a notebook, it is a drawing of how the checkpoints descend from one another.
+        """
         return self._run(self._simply(read_log(ids.clean(thread_id, "thread_id"))))
 
-    async def ahistory(self, thread_id: str) -> Sequence[LogEntry]:
+    async def ahistory(self, thread_id: str) -> History:
         """`history`, asynchronously."""
         return await self._arun(self._simply(read_log(ids.clean(thread_id, "thread_id"))))
 
-    def rejected_writes(self, thread_id: str | None = None) -> Sequence[LogEntry]:
+    def diff(self, thread_id: str, before: str, after: str | None = None, *, checkpoint_ns: str = "") -> Diff:
+        """What differs between two checkpoints of a thread: the values of their channels, as data.
+
+        Args:
+            thread_id: the thread.
+            before: the id of a checkpoint.
+            after: the id of another one; None for the latest.
+            checkpoint_ns: the subgraph's namespace that both belong to; "" for the root graph.
+
+        Nothing of the values is imported or constructed, except by a serializer of another format than LangGraph's.
+        Raises `UnknownCheckpoint` if one of them is not there.
+        """
+        return self._run(comparing.diff(self._ledger, self.serde, thread_id, before, after, checkpoint_ns))
+
+    async def adiff(self, thread_id: str, before: str, after: str | None = None, *, checkpoint_ns: str = "") -> Diff:
+        """`diff`, asynchronously."""
+        return await self._arun(comparing.diff(self._ledger, self.serde, thread_id, before, after, checkpoint_ns))
+
+    def rejected_writes(self, thread_id: str | None = None) -> Rejected:
         """The writes that were refused (or, with `on_conflict="report"`, reported), oldest first."""
         return self._run(self._simply(self._rejected(thread_id)))
 
-    async def arejected_writes(self, thread_id: str | None = None) -> Sequence[LogEntry]:
+    async def arejected_writes(self, thread_id: str | None = None) -> Rejected:
         """`rejected_writes`, asynchronously."""
         return await self._arun(self._simply(self._rejected(thread_id)))
 
     @staticmethod
-    def _rejected(thread_id: str | None) -> Operation[Sequence[LogEntry]]:
+    def _rejected(thread_id: str | None) -> Operation[Rejected]:
         return read_rejected(None if thread_id is None else ids.clean(thread_id, "thread_id"))
 
     def ancestors(self, config: RunnableConfig) -> Sequence[str]:

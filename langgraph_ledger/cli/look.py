@@ -7,19 +7,21 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from difflib import unified_diff
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
-from rich.tree import Tree
 
 from langgraph_ledger.audit import Audit
 from langgraph_ledger.audit import audit as audit_of
+from langgraph_ledger.branches import CHECKPOINT, REJECTED
 from langgraph_ledger.cli import output
 from langgraph_ledger.cli.options import ATTENTION, FAILED, Json, Schema, Thread, Url, ledger, period
+from langgraph_ledger.comparing import is_internal, pretty
 from langgraph_ledger.errors import LedgerError
+from langgraph_ledger.listings import subject, values
+from langgraph_ledger.markup import BAD, GOOD
 from langgraph_ledger.records import LogEntry, Session
 
 PANEL = "Looking"
@@ -72,7 +74,7 @@ def show(
     if found is None:
         output.say(f"there is no such checkpoint in thread {output.line(thread)}")
         raise typer.Exit(FAILED)
-    values = {name: value for name, value in found.checkpoint["channel_values"].items() if not _internal(name)}
+    values = {name: value for name, value in found.checkpoint["channel_values"].items() if not is_internal(name)}
     if json:
         known = {"checkpoint_id": str(found.checkpoint["id"]), "metadata": found.metadata, "values": values}
         output.as_json({**known, "recovery": report.to_dict()})
@@ -81,55 +83,38 @@ def show(
     output.facts([("checkpoint", found.checkpoint["id"]), ("step", found.metadata.get("step"))])
     for name, value in values.items():
         output.say(f"\n{output.line(name)}:")
-        for line in _pretty(value).splitlines():
+        for line in pretty(value).splitlines():
             output.say(f"  {output.clean(line)}")
 
 
 def history(url: Url, thread: Thread, schema: Schema = None, json: Json = False) -> None:
     """Draw a thread's checkpoints as a tree: forks, subgraphs, steps, refused writes."""
     with ledger(url, schema) as saver:
-        entries = [e for e in saver.history(thread) if e.checkpoint_type in ("checkpoint", "write_rejected")]
-        head = saver.get_tuple({"configurable": {"thread_id": thread}})
+        found = saver.history(thread)
+    lines = list(found.outline())
     if json:
-        output.as_json([output.fields_of(entry) for entry in entries])
+        output.as_json([output.fields_of(entry) for entry in found if entry.checkpoint_type in (CHECKPOINT, REJECTED)])
         return
-    if not entries:
+    if not lines:
         output.say(f"thread {output.line(thread)} has no checkpoints")
         raise typer.Exit(FAILED)
-    output.tree(_tree(thread, entries, str(head.checkpoint["id"]) if head else None))
+    output.say(output.line(thread))
+    output.drawing(_drawn(*line) for line in lines)
 
 
 def diff(
     url: Url,
     thread: Thread,
     before: Annotated[str, typer.Argument(metavar="A", help="A checkpoint's id.")],
-    after: Annotated[str, typer.Argument(metavar="B", help="Another one's.")],
+    after: Annotated[str | None, typer.Argument(metavar="[B]", help="Another one's; without it, the latest.")] = None,
     ns: Namespace = "",
     schema: Schema = None,
     json: Json = False,
 ) -> None:
     """Show what differs between two checkpoints of a thread."""
-    states = []
     with ledger(url, schema) as saver:
-        for checkpoint_id in (before, after):
-            place = {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}
-            found = saver.get_tuple({"configurable": place})
-            if found is None:
-                output.say(f"thread {output.line(thread)} has no checkpoint {output.line(checkpoint_id)}")
-                raise typer.Exit(FAILED)
-            states.append(found.checkpoint["channel_values"])
-    names = sorted(name for name in {*states[0], *states[1]} if not _internal(name))
-    changes = {name: _changes(*(state.get(name, _NOTHING) for state in states)) for name in names}
-    changes = {name: lines for name, lines in changes.items() if lines}
-    if json:
-        output.as_json(changes)
-        return
-    for name, lines in changes.items():
-        output.say(f"{output.line(name)}:")
-        for line in lines:
-            output.say(f"  {output.clean(line)}")
-    if not changes:
-        output.say("no difference")
+        found = saver.diff(thread, before, after, checkpoint_ns=ns)
+    output.as_json(found.to_dict()) if json else output.say(output.clean(found))
 
 
 def log(
@@ -170,19 +155,7 @@ def conflicts(
     if json:
         output.as_json([output.fields_of(entry) for entry in found])
     else:
-        rows = [
-            (
-                output.moment(e.created_at),
-                e.session_id,
-                e.payload.get("operation", ""),
-                *_versions(e),
-                _loser(e),
-                _winner(e),
-            )
-            for e in found
-        ]
-        columns = ("when (UTC)", "thread", "operation", "read", "found", "refused run", "by run")
-        output.table(columns, rows, empty="no write was ever refused")
+        output.table(found.columns, found.rows(), empty="no write was ever refused")
     raise typer.Exit(ATTENTION if found else 0)
 
 
@@ -215,13 +188,6 @@ def _audited(place: str, durability: str) -> Audit:
         raise typer.Exit(FAILED) from error
 
 
-_NOTHING = object()
-
-
-def _internal(channel: str) -> bool:
-    return channel.startswith(("__", "branch:", "join:"))
-
-
 def _pair(text: str) -> tuple[str, str]:
     name, found, value = text.partition("=")
     if not found:
@@ -237,72 +203,19 @@ def _outcome(session: Session) -> str:
     return " ".join(str(part) for part in session.outcome.values())
 
 
-def _versions(entry: LogEntry) -> tuple[Any, Any]:
-    return entry.payload.get("version_read", ""), entry.payload.get("version_found", "")
-
-
-def _loser(entry: LogEntry) -> str:
-    return str(entry.payload.get("writer"))[:8]
-
-
-def _winner(entry: LogEntry) -> str:
-    return str(entry.payload.get("winner"))[:8]
-
-
-def _pretty(value: Any) -> str:
-    return json.dumps(output.plain(value), ensure_ascii=False, indent=2)
-
-
-def _changes(before: Any, after: Any) -> list[str]:
-    old, new = ([] if value is _NOTHING else _pretty(value).splitlines() for value in (before, after))
-    return [line for line in unified_diff(old, new, lineterm="", n=2) if not line.startswith(("---", "+++"))]
-
-
 def _print(entry: LogEntry, start: LogEntry | None, as_json: bool) -> None:
     if as_json:
         output.say(json.dumps(output.plain(output.fields_of(entry))))
         return
-    text = entry.payload.get("tool") or entry.payload.get("once") or entry.payload.get("source") or ""
-    parts = [output.moment(entry.created_at), f"{entry.checkpoint_type:<20}", text]
-    if entry.call_id is not None:
-        parts.append(entry.call_id)
-        if start is not None and start is not entry:
-            parts.append(f"{(entry.created_at - start.created_at).total_seconds():.2f} s")
-        shown = [entry.payload[name] for name in ("arguments", "result", "error") if name in entry.payload]
-        parts += [json.dumps(output.plain(value), ensure_ascii=False)[:120] for value in shown]
-    else:
-        parts += [f"step {entry.payload['step']}"] if "step" in entry.payload else []
-        parts += [entry.agent_id, entry.checkpoint_id, entry.payload.get("message")]
-    output.say("  ".join(output.line(part) for part in parts if part))
+    parts = [output.moment(entry.created_at), f"{entry.checkpoint_type:<20}", subject(entry)]
+    if start is not None and start is not entry:
+        parts.append(f"{(entry.created_at - start.created_at).total_seconds():.2f} s")
+    if entry.call_id is None:
+        parts += [entry.agent_id, entry.checkpoint_id or ""]
+    output.say("  ".join(output.line(part) for part in (*parts, *values(entry)) if part))
 
 
-def _tree(thread: str, entries: Sequence[LogEntry], head: str | None) -> Tree:
-    """Checkpoints under their parents. A line of descent stays on one level: only forks and subgraphs go deeper."""
-    kept = {(e.agent_id, e.checkpoint_id) for e in entries if e.checkpoint_type == "checkpoint"}
-    children: dict[tuple[str, str | None], list[LogEntry]] = {}
-    for entry in entries:
-        parent = (entry.agent_id, entry.parent_checkpoint_id)
-        children.setdefault(parent if parent in kept else (entry.agent_id, None), []).append(entry)
-    found = Tree(output.cell(thread))
-    for namespace in dict.fromkeys(entry.agent_id for entry in entries):
-        branch = found if not namespace else found.add(output.cell(f"subgraph {namespace}"))
-        waiting = [(branch, entry, False) for entry in reversed(children.get((namespace, None), []))]
-        while waiting:
-            place, entry, is_branch = waiting.pop()
-            node = place.add(_line(entry, head))
-            below = children.get((namespace, entry.checkpoint_id), []) if entry.checkpoint_type == "checkpoint" else []
-            forks = len(below) > 1
-            waiting += [(node if forks or is_branch else place, child, forks) for child in reversed(below)]
-    return found
-
-
-def _line(entry: LogEntry, head: str | None) -> Text:
-    if entry.checkpoint_type == "write_rejected":
-        read, there = _versions(entry)
-        return Text(f"refused: run {_loser(entry)} had read version {read}, found {there}", style="red")
-    text = f"{entry.checkpoint_id}  step {entry.payload.get('step')}  {entry.payload.get('source')}"
-    size = f"  {output.size(entry.state_bytes)}" if entry.state_bytes is not None else ""
-    line = Text(f"{output.line(text)}{size}  {output.moment(entry.created_at)}")
-    if entry.checkpoint_id == head:
-        line.append("  head", style="bold green")
-    return line
+def _drawn(before: str, text: str, mark: str) -> Text:
+    line = Text(before)
+    line.append(text, style="red" if mark == BAD else "")
+    return line.append("  head", style="bold green") if mark == GOOD else line

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from langgraph_ledger.cli import output
-from langgraph_ledger.cli.data import DataSerializer
+from langgraph_ledger.data import DataSerializer
 from langgraph_ledger.errors import DatabaseUnavailable, LedgerError
 from langgraph_ledger.saver import LedgerSaver
 

@@ -27,13 +27,11 @@ def stats(
     """Say what a thread, or the whole ledger, takes."""
     with ledger(url, schema) as saver:
         found = saver.stats(thread)
-    ratios = {"compression_ratio": found.compression_ratio, "dedupe_ratio": found.dedupe_ratio}
-    figures = output.fields_of(found) | ratios
     if json:
-        output.as_json(figures)
+        ratios = {"compression_ratio": found.compression_ratio, "dedupe_ratio": found.dedupe_ratio}
+        output.as_json(output.fields_of(found) | ratios)
         return
-    shown = {n: output.size(v) if n.startswith("bytes") else v for n, v in figures.items() if v is not None}
-    output.facts([(n.replace("_", " "), f"{v:.2f}" if isinstance(v, float) else v) for n, v in shown.items()])
+    output.facts(found.lines())
 
 
 def verify(

@@ -78,5 +78,5 @@ def _refuse(given: dict[str, Any], names: tuple[str, ...], target: str) -> None:
 
 
 def _without_password(text: str) -> str:
-    hidden = re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", text)
+    hidden = re.sub(r"(://[^:/@]*):.*@", r"\1:***@", text)
     return repr(re.sub(r"(password\s*=\s*)('[^']*'|\S+)", r"\1***", hidden, flags=re.IGNORECASE))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
+from langgraph_ledger import legible, markup
 from langgraph_ledger.statements import Access, Operation, Statement, Steps, batch
 
 COMPACTIONS = 6
@@ -39,6 +40,26 @@ class Stats:
     def dedupe_ratio(self) -> float | None:
         """How many times the states of all checkpoints, held whole, exceed what is held; None if nothing is."""
         return self.bytes_of_states / self.bytes_plain if self.bytes_plain else None
+
+    def lines(self) -> list[tuple[str, str]]:
+        """The figures, as pairs of a name and a text."""
+        figures = {field.name: getattr(self, field.name) for field in fields(self)}
+        figures |= {"compression_ratio": self.compression_ratio, "dedupe_ratio": self.dedupe_ratio}
+        return [(name.replace("_", " "), _figure(name, value)) for name, value in figures.items() if value is not None]
+
+    def __str__(self) -> str:
+        return legible.facts(self.lines())
+
+    _repr_pretty_ = legible.as_text
+
+    def _repr_html_(self) -> str:
+        return markup.page("what is stored", markup.facts(self.lines()))
+
+
+def _figure(name: str, value: float) -> str:
+    if isinstance(value, float):
+        return f"{value:.2f}"
+    return legible.size(value) if name.startswith("bytes") else str(value)
 
 
 def read_stats(session_id: str | None) -> Operation[Stats]:

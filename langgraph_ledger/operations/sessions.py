@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
+from langgraph_ledger.listings import History, Rejected, Sessions
 from langgraph_ledger.records import LogEntry, Session, as_time
 from langgraph_ledger.statements import Access, Operation, Row, Statement, Steps, batch
 
 
-def read_sessions(status: str | None, limit: int) -> Operation[Sequence[Session]]:
+def read_sessions(status: str | None, limit: int) -> Operation[Sessions]:
     """Sessions, the most recently active first."""
 
-    def steps() -> Steps[Sequence[Session]]:
+    def steps() -> Steps[Sessions]:
         (rows,) = yield batch(Statement("read_sessions", {"status": status, "page": limit}), last=True)
-        return [as_session(row) for row in rows]
+        return Sessions(map(as_session, rows))
 
     return Operation("sessions", Access.READ, steps)
 
@@ -51,24 +51,30 @@ def end_session(session_id: str, token: str, status: str, outcome: str, now: str
     return Operation("end_session", Access.WRITE, steps)
 
 
-def read_log(session_id: str) -> Operation[Sequence[LogEntry]]:
+def read_log(session_id: str) -> Operation[History]:
     """Every entry of a session's log, oldest first."""
-    return _entries("history", Statement("read_log", {"session_id": session_id}))
+
+    def steps() -> Steps[History]:
+        place = {"session_id": session_id}
+        rows, head = yield batch(
+            Statement("read_log", place), Statement("read_head", {**place, "agent_id": ""}), last=True
+        )
+        return History(map(_entry, rows), session_id, head[0][1] if head else None)
+
+    return Operation("history", Access.READ, steps)
 
 
-def read_rejected(session_id: str | None) -> Operation[Sequence[LogEntry]]:
+def read_rejected(session_id: str | None) -> Operation[Rejected]:
     """The rejected writes of one session or of all, oldest first."""
-    if session_id is None:
-        return _entries("rejected_writes", Statement("read_all_rejected"))
-    return _entries("rejected_writes", Statement("read_rejected", {"session_id": session_id}))
+    statement = Statement("read_all_rejected")
+    if session_id is not None:
+        statement = Statement("read_rejected", {"session_id": session_id})
 
-
-def _entries(name: str, statement: Statement) -> Operation[Sequence[LogEntry]]:
-    def steps() -> Steps[Sequence[LogEntry]]:
+    def steps() -> Steps[Rejected]:
         (rows,) = yield batch(statement, last=True)
-        return [_entry(row) for row in rows]
+        return Rejected(map(_entry, rows))
 
-    return Operation(name, Access.READ, steps)
+    return Operation("rejected_writes", Access.READ, steps)
 
 
 def _entry(row: Row) -> LogEntry:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+
+from langgraph_ledger.images import is_plain
 
 
 class DataSerializer(SerializerProtocol):
@@ -26,7 +32,36 @@ class DataSerializer(SerializerProtocol):
             return bytes(content)
         if kind == "msgpack":
             return _unpacked(content)
-        return {"$type": kind, "$length": len(content)}
+        return _opaque(kind, content)
+
+
+def reader_of(serde: SerializerProtocol) -> SerializerProtocol:
+    """Reads as data what a serializer has stored, if that is in LangGraph's own format; otherwise the serializer."""
+    if isinstance(serde, EncryptedSerializer):
+        return EncryptedSerializer(serde.cipher, reader_of(serde.serde))
+    return DataSerializer() if is_plain(serde) else serde
+
+
+def plain(value: Any) -> Any:
+    """A value with nothing but what JSON has words for."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {str(key): plain(part) for key, part in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain(part) for part in value]
+    if isinstance(value, (bytes, bytearray)):
+        return _opaque("bytes", value)
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and value - value == 0):
+        return value
+    return str(value)
+
+
+def _opaque(kind: str, content: bytes | bytearray) -> dict[str, Any]:
+    """Bytes that are not looked into: described so that others of their length are told from them."""
+    return {"$type": kind, "$length": len(content), "$sha256": hashlib.sha256(content).hexdigest()[:16]}
 
 
 def _unpacked(content: bytes) -> Any:
@@ -37,7 +72,7 @@ def _extension(code: int, content: bytes) -> Any:
     try:
         found = _unpacked(content)
     except ValueError:
-        return {"$type": f"extension {code}", "$length": len(content)}
+        return _opaque(f"extension {code}", content)
     if not (isinstance(found, list) and len(found) >= 3 and all(isinstance(part, str) for part in found[:2])):
         return found
     name, value = ".".join(found[:2]), found[2]
