@@ -45,7 +45,9 @@ def at(thread: str, **more: Any) -> Any:
     return {"configurable": {"thread_id": thread, **more}, "recursion_limit": 100_000}
 
 
-def _at_one_moment(saver: BaseCheckpointSaver[str], thread: str) -> tuple[CheckpointTuple | None, list[CheckpointTuple]]:
+def _at_one_moment(
+    saver: BaseCheckpointSaver[str], thread: str
+) -> tuple[CheckpointTuple | None, list[CheckpointTuple]]:
     """The head and the history, read again where a run that is still going has moved the head in between."""
     latest = saver.get_tuple(at(thread))
     while True:
