@@ -24,7 +24,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from benchmarks import growth, page, slow_disk, special, tables, workloads
+from benchmarks import flushing, growth, page, slow_disk, special, tables, workloads
 from benchmarks.environment import environment, server
 from benchmarks.harness import QUICK, Bench, Results, Sizes, rounded
 from benchmarks.savers import CONTENDERS
@@ -41,6 +41,7 @@ WORKLOADS: dict[str, Callable[[Bench], Results]] = {
     "W9": special.delta_channel,
     "W10": growth.cost_of_growth,
     "W11": growth.requests,
+    "W12": flushing.policies,
 }
 
 
@@ -84,7 +85,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument(
-        "--workload", nargs="+", default=list(WORKLOADS), choices=WORKLOADS, metavar="W", help="some of W1 to W11"
+        "--workload", nargs="+", default=list(WORKLOADS), choices=WORKLOADS, metavar="W", help="some of W1 to W12"
     )
     parser.add_argument(
         "--saver", nargs="+", default=list(CONTENDERS), choices=CONTENDERS, metavar="S", help="; ".join(CONTENDERS)

@@ -86,6 +86,11 @@ def _targets() -> Iterator[Target]:
     for saver in (POSTGRES, APOSTGRES):
         for call in ("put", "put_writes", "get_tuple"):
             yield Target("W11", f"{call}: round trips", saver, Limit(1))
+    near = Limit(0.85, "memory", least=True)
+    yield Target("W12", "Batched: steps/s", SQLITE, Limit(1.5, "sqlite", least=True), near)
+    yield Target("W12", "Batched: steps/s", POSTGRES, Limit(2, "postgres", least=True), near)
+    for saver in (SQLITE, AIOSQLITE, POSTGRES, APOSTGRES):
+        yield Target("W12", "Batched: commits", saver, Limit(0.05, CONTENDERS[saver].peer or ""))
 
 
 def _of_growth(row: Mapping[str, Any], saver: str) -> Iterator[Target]:

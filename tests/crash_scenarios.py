@@ -2,8 +2,8 @@
 
 import operator
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypedDict
 
 from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
@@ -98,6 +98,19 @@ def put_next(number: int) -> Call:
     return call
 
 
+def put_thinking(number: int) -> Call:
+    """The same, with a value of a working channel."""
+
+    def call(actor: Actor) -> None:
+        new = checkpoint(number)
+        new["channel_values"]["thought"] = f"thought {number}"
+        new["channel_versions"]["thought"] = new["channel_versions"]["items"]
+        parent = actor.config(identifier(number - 1) if number > 1 else None)
+        actor.on.put(parent, new, {"source": "loop", "step": number}, new["channel_versions"])
+
+    return call
+
+
 def put_nested(number: int, namespace: str = "sub:1") -> Call:
     def call(actor: Actor) -> None:
         root = actor.read.config["configurable"]["checkpoint_id"]
@@ -135,10 +148,11 @@ def refused(actor: Actor) -> None:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Calls to make ready, and calls to be killed in."""
+    """Calls to make ready, calls to be killed in, and the saver's options."""
 
     ready: Sequence[Call]
     calls: Sequence[Call]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 FIRST = [put(1, run_id="run-1"), put_writes(1, "one")]
@@ -159,6 +173,17 @@ SCENARIOS = {
     "prune, delete": Scenario(THREE, [lambda a: a.on.call("prune", [a.thread], strategy="delete")]),
     "copy_thread": Scenario(THREE, [lambda a: a.on.call("copy_thread", a.thread, f"{a.thread}-copy")]),
     "refused": Scenario([*FIRST, read, overtake], [refused]),
+    "working context": Scenario(
+        [],
+        [
+            read,
+            put_thinking(1),
+            put_writes(1, "one", ("thought", "what was written")),
+            put_thinking(2),
+            lambda a: a.on.call("delete_thread", a.thread),
+        ],
+        {"working_channels": {"thought"}},
+    ),
     "many": Scenario([put(1)], [read, put(2), *(put_next(n) for n in range(3, 40))]),
 }
 

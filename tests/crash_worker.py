@@ -85,13 +85,22 @@ def _current() -> object:
 
 def act(job: dict[str, Any], say: Callable[[str], None]) -> None:
     """What the child does."""
-    options = {}
+    scenario = SCENARIOS.get(job.get("scenario", ""))
+    options: dict[str, Any] = dict(scenario.options) if scenario else {}
     if job["url"].startswith("postgres"):
         options["connection_kwargs"] = {"application_name": APPLICATION}
         options["schema"] = job.get("schema")
     runner = asyncio.Runner() if job.get("flavour") == "async" else None
     actor = Actor(Flavoured(LedgerSaver(job["url"], **options), runner), job["thread"])
-    if job.get("scenario") == "graph":
+    if scenario is not None:
+        for call in scenario.ready:
+            call(actor)
+        if job.get("traced", True):
+            actor.on.saver._driver.trace = killer(job.get("kill_at"), say)
+        for call in scenario.calls[: job.get("calls")]:
+            call(actor)
+            say("ack")
+    elif job.get("scenario") == "graph":
         actor.on.call("sessions")  # the tables are there: it is the graph's own writes that are counted
         actor.on.saver._driver.trace = killer(job.get("kill_at"), say)
         run_graph(actor, job["durability"], lambda name: say(f"ran {name}"))
@@ -107,14 +116,7 @@ def act(job: dict[str, Any], say: Callable[[str], None]) -> None:
         actor.on.saver._driver.trace = killer(job.get("kill_at"), say)
         actor.on.call("setup")
     else:
-        scenario = SCENARIOS[job["scenario"]]
-        for call in scenario.ready:
-            call(actor)
-        if job.get("traced", True):
-            actor.on.saver._driver.trace = killer(job.get("kill_at"), say)
-        for call in scenario.calls[: job.get("calls")]:
-            call(actor)
-            say("ack")
+        raise AssertionError(job)
 
 
 def fork(job: dict[str, Any]) -> dict[str, Any]:

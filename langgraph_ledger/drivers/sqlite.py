@@ -110,6 +110,7 @@ class SqliteDriver:
             self._side = SqliteDriver(
                 f"{self.path}-working", synchronous="OFF", busy_timeout=self._busy_timeout, read_only=self.read_only
             )
+        self._side.trace = self.trace
         try:
             return self._side.run(operation)
         except NotALedger:  # never synced, it may be anything after a power cut: it begins anew

@@ -3,6 +3,7 @@
 import operator
 import os
 from collections.abc import Callable
+from inspect import isawaitable
 from typing import Annotated, Any, TypedDict
 
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
@@ -23,18 +24,24 @@ def counting(
     is_async: bool = False,
     payload: int | None = None,
 ) -> Any:
-    """A graph that counts up to `to`, a step for each. `each` is called with every new number, within its node.
+    """A graph that counts up to `to`, a step for each. `each` is called with every new number, within its node;
+    what it returns is awaited there, if it can be.
 
     `payload`: so many new bytes in each step.
     """
 
-    def step(state: Count) -> Any:
-        number = state["number"] + 1
-        each(number)
+    def counted(number: int) -> Any:
         return {"number": number, "seen": [number], **({"payload": os.urandom(payload)} if payload else {})}
 
+    def step(state: Count) -> Any:
+        each(state["number"] + 1)
+        return counted(state["number"] + 1)
+
     async def astep(state: Count) -> Any:
-        return step(state)
+        done = each(state["number"] + 1)
+        if isawaitable(done):
+            await done
+        return counted(state["number"] + 1)
 
     builder = StateGraph(Count).add_node("step", astep if is_async else step).add_edge(START, "step")
     builder.add_conditional_edges("step", lambda state: END if state["number"] >= to else "step")
@@ -45,7 +52,9 @@ def at(thread: str, **more: Any) -> Any:
     return {"configurable": {"thread_id": thread, **more}, "recursion_limit": 100_000}
 
 
-def _at_one_moment(saver: Any, thread: str) -> tuple[CheckpointTuple | None, list[CheckpointTuple]]:
+def _at_one_moment(
+    saver: BaseCheckpointSaver[str], thread: str
+) -> tuple[CheckpointTuple | None, list[CheckpointTuple]]:
     """The head and the history, read again where a run that is still going has moved the head in between."""
     latest = saver.get_tuple(at(thread))
     while True:

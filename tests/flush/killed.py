@@ -5,6 +5,7 @@ a number when the node for it begins: then (durability "sync") the checkpoint of
 says its number from within.
 """
 
+import asyncio
 import json
 import os
 import signal
@@ -67,16 +68,30 @@ def count(job: dict[str, Any], writer: int) -> None:
         say("effect", number)
         return "done"
 
-    def each(number: int) -> None:
+    def calls(number: int) -> list[Any]:
         say("node", number)
-        if job["tool_every"] and number % job["tool_every"] == 0:
-            mark.invoke({"name": "mark", "args": {"number": number}, "id": f"call {number}", "type": "tool_call"})
+        if not job["tool_every"] or number % job["tool_every"]:
+            return []
+        return [{"name": "mark", "args": {"number": number}, "id": f"call {number}", "type": "tool_call"}]
+
+    def each(number: int) -> None:
+        for call in calls(number):
+            mark.invoke(call)
         time.sleep(job["pause"])
+
+    async def aeach(number: int) -> None:
+        for call in calls(number):
+            await mark.ainvoke(call)
+        await asyncio.sleep(job["pause"])
 
     options = {"connection_kwargs": {"application_name": APPLICATION}} if job["url"].startswith("postgres") else {}
     saver = LedgerSaver(job["url"], flush=POLICIES[job["policy"]], **options)
-    graph = counting(saver, 100_000, each)
-    graph.invoke({"number": 0, "seen": []}, at(job["thread"]), durability="sync")
+    start: Any = {"number": 0, "seen": []}
+    if job["flavour"] == "sync":
+        counting(saver, 100_000, each).invoke(start, at(job["thread"]), durability="sync")
+    else:
+        graph = counting(saver, 100_000, aeach, is_async=True)
+        asyncio.run(graph.ainvoke(start, at(job["thread"]), durability="sync"))
 
 
 def fork(job: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """SIGKILL at moments that nobody chose, under every policy: on disk is a prefix, and no more is lost than is said.
 
-`LEDGER_KILLS` says how many there are for each policy and database; figures are printed with `-s`.
+`LEDGER_KILLS` says how many there are for each policy and database, of synchronous and asynchronous runs in turn;
+figures are printed with `-s`.
 """
 
 import os
@@ -46,12 +47,13 @@ def test_a_prefix_is_on_disk(backend: Backend, killed: Killed, policy: str) -> N
     most_lost, longest = 0, 0.0
     with LedgerSaver(backend.url) as saver:
         saver.setup()
-        for _ in range(KILLS):
+        for number in range(KILLS):
             thread = f"thread {next(_threads)}"
             answer = killed.run(
                 url=backend.url,
                 thread=thread,
                 policy=policy,
+                flavour=("sync", "async")[number % 2],
                 tool_every=7 if policy == "important" else 0,
                 pause=chance.choice([0, 0, 0.002]),
                 after=chance.uniform(0, 0.4),

@@ -1,9 +1,12 @@
 """When changes are committed, four ways: seen from another saver, which knows only what is in the database."""
 
 import contextlib
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypedDict
 
 import pytest
@@ -22,6 +25,7 @@ class Items(TypedDict):
     items: list[int]
 
 
+ROOT = Path(__file__).parent.parent.parent
 Opener = Callable[..., Flavoured]
 NEVER = Batched(100_000, None)
 NAMES = ["always", "important", "by number", "never", "predicate"]
@@ -198,8 +202,9 @@ def test_outside_of_a_run_nothing_waits(open_four: Opener, outside: Outside) -> 
     assert outside.saver.get_tuple(at("1")).checkpoint["channel_values"]["number"] == 7  # type: ignore[union-attr]
 
 
-def test_a_policy_for_one_call(open_four: Opener, outside: Outside) -> None:
-    four = open_four(flush="always")
+@pytest.mark.parametrize("options", [{}, {"flush": "important", "log_tools": False}], ids=["logged", "not logged"])
+def test_a_policy_for_one_call(open_four: Opener, outside: Outside, options: Any) -> None:
+    four = open_four(**options)
     seen: list[int] = []
     graph = counting(four.saver, 5, lambda number: seen.append(outside.number("2")), is_async=four.is_async)
     run(four, graph, at("2", ledger_flush=Batched(3, None)))
@@ -208,6 +213,28 @@ def test_a_policy_for_one_call(open_four: Opener, outside: Outside) -> None:
     assert outside.number("1") == 5
     metadata = outside.saver.get_tuple(at("1")).metadata  # type: ignore[union-attr]
     assert "ledger_flush" not in metadata
+
+
+def test_a_policy_for_one_call_of_a_saver_that_is_not_told_of_ends(sqlite_path: str) -> None:
+    """In a process of its own: the callbacks that tell it are there as soon as any saver has asked for them."""
+    program = f"""
+from langgraph_ledger import Batched, LedgerError, LedgerSaver
+from tests.flush.counting import at, counting
+with LedgerSaver({sqlite_path!r}, log_tools=False) as saver:
+    graph = counting(saver, 3)
+    try:
+        graph.invoke({{"number": 0, "seen": []}}, at("1", ledger_flush=Batched(3, None)))
+    except LedgerError as error:
+        print(error)
+    print(saver.get_tuple(at("1")))
+    print(graph.invoke({{"number": 0, "seen": []}}, at("1", ledger_flush="always"))["number"])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    refused, *rest = ended.stdout.splitlines()
+    assert "with log_tools=False and flush='always' this saver is not told how runs end" in refused
+    assert rest == ["None", "3"]
 
 
 def test_a_predicate(open_four: Opener, outside: Outside) -> None:
