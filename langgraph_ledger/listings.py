@@ -10,7 +10,7 @@ from langgraph_ledger import legible, markup
 from langgraph_ledger.branches import Descent, outline
 from langgraph_ledger.drawing import draw, refusal
 from langgraph_ledger.legible import ROWS
-from langgraph_ledger.markup import BAD, CODE, GOOD, WARN, Marked
+from langgraph_ledger.markup import BAD, CODE, GOOD, TIME, WARN, Marked
 from langgraph_ledger.records import LogEntry, Session
 
 T = TypeVar("T")
@@ -44,8 +44,8 @@ def _session(session: Session) -> list[markup.Cell]:
     return [
         legible.short(session.session_id),
         markup.status(legible.short(session.status)),
-        legible.moment(session.last_active_at),
-        legible.moment(session.started_at),
+        markup.moment(session.last_active_at),
+        markup.moment(session.started_at),
         legible.short(", ".join(f"{name}={value}" for name, value in session.metadata.items())),
         legible.short(" ".join(str(part) for part in session.outcome.values())),
     ]
@@ -74,8 +74,8 @@ class Rejected(Listing[LogEntry]):
 
 
 def _marked(cells: list[str]) -> list[markup.Cell]:
-    *cells, accepted = cells
-    return [*cells, Marked(accepted, BAD if accepted == "refused" else WARN)]
+    when, *cells, accepted = cells
+    return [Marked(when, TIME), *cells, Marked(accepted, BAD if accepted == "refused" else WARN)]
 
 
 def _conflict(entry: LogEntry) -> list[str]:
@@ -149,7 +149,7 @@ def _logged(entry: LogEntry) -> list[markup.Cell]:
     marks = {"write_rejected": BAD, "tool_call_failed": BAD, "tool_call_completed": GOOD}
     kind = legible.short(entry.checkpoint_type)
     return [
-        legible.moment(entry.created_at),
+        markup.moment(entry.created_at),
         Marked(kind, marks[kind]) if kind in marks else kind,
         legible.short(subject(entry)),
         legible.short("  ".join(values(entry)), 200),

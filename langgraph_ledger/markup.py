@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from langgraph_ledger import legible
 
-GOOD, BAD, WARN, BUSY, DIM, CODE = "good", "bad", "warn", "busy", "dim", "code"
+GOOD, BAD, WARN, BUSY, DIM, CODE, TIME = "good", "bad", "warn", "busy", "dim", "code", "time"
 """How a text may be marked."""
 
 _LIGHT = "--lgl-good:#1a7f37;--lgl-bad:#cf222e;--lgl-warn:#9a6700;--lgl-busy:#0969da;--lgl-side:#8250df"
@@ -32,9 +33,9 @@ _RULES = f"""
 .lgl .lgl-code,.lgl pre,.lgl svg{{font-family:{_FONT};font-size:12px}}
 .lgl table{{border-collapse:collapse;margin:0;font-size:inherit;table-layout:auto}}
 .lgl table th,.lgl table td{{text-align:left!important;vertical-align:top;padding:3px 14px 3px 6px;border:0;
-max-width:46em;white-space:normal;overflow-wrap:anywhere}}
+max-width:46em;white-space:normal;overflow-wrap:break-word}}
 .lgl table th{{white-space:nowrap;font-weight:600}}
-.lgl table td.lgl-code{{min-width:9em}}
+.lgl table td.lgl-code,.lgl .lgl-time{{white-space:nowrap}}
 .lgl table thead th{{border-bottom:1px solid rgba(128,128,128,.5)}}
 .lgl table tbody tr{{border-bottom:1px solid rgba(128,128,128,.2);background:none}}
 .lgl pre{{margin:0 0 8px;padding:4px 6px;border-left:2px solid rgba(128,128,128,.4);background:none;color:inherit;
@@ -104,6 +105,11 @@ def listing(lines: Iterable[Cell]) -> str:
 def folded(title: str, content: str) -> str:
     """HTML that is shown when its title is clicked on."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
+def moment(value: datetime | None) -> Marked:
+    """A time, UTC, in one line."""
+    return Marked(legible.moment(value), TIME)
 
 
 def status(name: str) -> Marked:

@@ -114,7 +114,10 @@ def diff(
     """Show what differs between two checkpoints of a thread."""
     with ledger(url, schema) as saver:
         found = saver.diff(thread, before, after, checkpoint_ns=ns)
-    output.as_json(found.to_dict()) if json else output.say(output.clean(found))
+    if json:
+        output.as_json(found.to_dict())
+        return
+    output.drawing(_coloured(text) for text in str(found).splitlines())
 
 
 def log(
@@ -213,6 +216,10 @@ def _print(entry: LogEntry, start: LogEntry | None, as_json: bool) -> None:
     if entry.call_id is None:
         parts += [entry.agent_id, entry.checkpoint_id or ""]
     output.say("  ".join(output.line(part) for part in (*parts, *values(entry)) if part))
+
+
+def _coloured(text: str) -> Text:
+    return Text(text, style={"  +": "green", "  -": "red", "  @": "dim"}.get(text[:3], ""))
 
 
 def _drawn(before: str, text: str, mark: str) -> Text:
