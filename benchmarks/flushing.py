@@ -13,8 +13,7 @@ EXIT = "exit"
 
 
 def policies(bench: Bench) -> Results:
-    """A loop of many steps on a small state, in each flush policy, and with durability "exit"; commits are counted in
-    another one. The other savers have no policy: they commit each save"""
+    """A loop of many steps in each flush policy (savers without any commit each save), and with durability "exit\""""
     steps = bench.sizes.loop_steps
     with bench.opened() as subjects:
         for i, subject in bench.turns(subjects, bench.sizes.loop_rounds + 1):

@@ -22,6 +22,7 @@ from langgraph_ledger.conflicts import StateConflict
 from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.errors import DatabaseError, DatabaseUnavailable, Duplicate, LedgerError, ReuseRefused
 from langgraph_ledger.flow import Flow, Turn, adrive, drive
+from langgraph_ledger.operations.checkpoints import BEHIND
 from langgraph_ledger.policies import Batched
 from langgraph_ledger.runs import Run
 from langgraph_ledger.statements import Access, Batch, Operation, Steps
@@ -116,7 +117,6 @@ class Queue:
             self.entries.popleft()
             self._checkpoints -= change.is_checkpoint
             self._bytes -= change.weight
-            self._due = min((c.due for c in self.entries if c.due is not None), default=None)
             if not self.entries:
                 _waiting.discard(self)
 
@@ -136,6 +136,12 @@ class Queue:
     def end(self, turn: Turn, *, failed: bool) -> None:
         with self.lock:
             self.turn, self.failed = None, failed
+            # once a flush, not with each change that it removes: a thousand may wait
+            self._due = min((c.due for c in self.entries if c.due is not None), default=None)
+            if self._due is not None and failed:
+                self._due = max(self._due, time.monotonic() + RETRY_SECONDS)
+            if self._due is not None and self.driver.needs_loop:  # a thread looks by itself, a timer has to be set
+                self._watch(max(0.0, self._due - time.monotonic()))
         turn.set_result(None)
 
     # --- time
@@ -283,12 +289,22 @@ def _send(queue: Queue, group: Sequence[Change]) -> Flow[None]:
         if answers is None:
             for change in group:
                 change.run.touched = (None, 0.0)  # what was said of the session is not stored either
+    of_run: dict[Run, Any] = {}
     for place, change in enumerate(group):
-        if answers is None or not change.stored(answers[place]):
+        if answers is None or not change.stored(_answer(change, answers[place], of_run)):
             yield from _alone(change)
         queue.removed(change)
         if change.after is not None and change.run.fenced is None and change.run.lost is None:
             yield from change.after()
+
+
+def _answer(change: Change, answer: Any, of_run: dict[Run, Any]) -> Any:
+    """What came of a change; behind another one of its run, what came of that."""
+    if answer == BEHIND:
+        return of_run[change.run]
+    if change.checked:
+        of_run[change.run] = answer
+    return answer
 
 
 def _operations(group: Sequence[Change]) -> list[Operation[Any]]:
@@ -296,7 +312,8 @@ def _operations(group: Sequence[Change]) -> list[Operation[Any]]:
     operations = []
     for change in group:
         operations.append(change.operation(change.run in claimed))
-        claimed.add(change.run)
+        if change.checked:
+            claimed.add(change.run)
     return operations
 
 

@@ -189,7 +189,7 @@ def queue_writes(ledger: Ledger, run: Run, entries: Sequence[Waiting], policy: B
         if sent.status is not None:
             run.touched = (sent.status, 0.0)
         writer = writer_of(ledger, run, sent.parent_id, claimed)
-        return put_pending_writes(writer, sent.writes, sent.memory, sent.status, moment)
+        return put_pending_writes(writer, sent.writes, sent.memory, sent.status, moment, behind=claimed)
 
     def stored(version: Any) -> bool:
         run.claimed = run.claimed or version is not None

@@ -19,6 +19,10 @@ HELD = -1
 """`read_version` of a run that has claimed already: no version matches it, only its token does."""
 
 
+BEHIND = -2
+"""Instead of a version: what goes before in the same transaction says whether this is stored."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Writer:
     """Who writes, and on what terms: the fence token, the version read (None: never read), the parent to find."""
@@ -184,19 +188,26 @@ def put_pending_writes(
     memory: Mapping[tuple[str, str], Sequence[MemoryRow]],
     status: str | None,
     now: str,
+    *,
+    behind: bool = False,
 ) -> Operation[int | None]:
-    """Stores tasks' writes, those whose checkpoint is there; returns the version of the root row or None."""
+    """Stores tasks' writes, those whose checkpoint is there; returns the version of the root row or None.
+
+    `behind` a write of the same run in the same transaction the root row is not looked at once more: it is locked, and
+    whether the thread is the run's is known. Then `BEHIND` is returned.
+    """
+    behind = behind and writer.holds
 
     def steps() -> Steps[int | None]:
         news = status is not None or not writer.holds
         answers = yield batch(
-            claim_or_keep(writer, now),
+            None if behind else claim_or_keep(writer, now),
             *(_memory_rows(writer, memory[place], place) for place in sorted(memory)),
             *_write_rows(writer, writes),
             touch(writer, status, None, now) if news else None,
             last=True,
         )
-        return first(answers[0])
+        return BEHIND if behind else first(answers[0])
 
     return Operation("put_writes", Access.WRITE, steps)
 

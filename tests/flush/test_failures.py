@@ -24,6 +24,7 @@ from tests.postgres_server import create_database, own_server
 
 ROOT = Path(__file__).parent.parent.parent
 NEVER = Batched(100_000, None)
+BEFORE_COMMIT = ("before", "commit")
 START = {"number": 0, "seen": []}
 
 
@@ -376,3 +377,32 @@ def test_a_connection_of_one_event_loop(fresh_postgres_url: Callable[[], str], h
                     assert prefix(other, "1") >= 6
 
     asyncio.run(main())
+
+
+def test_what_comes_while_the_loop_commits_has_its_time_too(fresh_postgres_url: Callable[[], str]) -> None:
+    """On a connection of one event loop time is a timer's: what is added during a flush needs one of its own."""
+    url = fresh_postgres_url()
+    slow = [0.3]
+
+    async def main() -> None:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+            saver = LedgerSaver(connection, flush=Batched(100_000, 0.05))
+            await saver.asetup()
+            saver._driver.trace = lambda event, name: slow.pop() if slow and (event, name) == BEFORE_COMMIT else None
+            stream = counting(saver, 1000, is_async=True).astream({"number": 0, "seen": []}, at("1"), durability="sync")
+            await anext(stream)
+            while saver._ledger.queue.turn is None:
+                await asyncio.sleep(0)
+            for _ in range(3):
+                await anext(stream)
+            assert saver._ledger.queue.turn is not None, "they have come while it was committing"
+            deadline = time.monotonic() + 20
+            while saver._ledger.queue.entries:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.01)
+            await stream.aclose()  # type: ignore[attr-defined]
+            await saver.aclose()
+
+    asyncio.run(main())
+    with LedgerSaver(url) as saver:
+        assert prefix(saver, "1") >= 3
