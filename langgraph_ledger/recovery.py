@@ -262,7 +262,8 @@ def _interrupts(vault: Vault, session_id: str, found: Found) -> list[PendingInte
             continue
         shelf = Shelf(vault, session_id, memory)
         told = f"thread {session_id!r}, an interrupt of task {row.task_id}"
-        for asked in shelf.value(unpack_write(vault, row, where, lambda told=told: told), lambda told=told: told):  # type: ignore[misc]
+        found_here = shelf.value(unpack_write(vault, row, where, lambda told=told: told), lambda told=told: told)  # type: ignore[misc]
+        for asked in found_here if isinstance(found_here, (list, tuple)) else [found_here]:  # one: LangGraph before 0.3
             number, value = (_part(asked, name) for name in ("id", "value"))
             questions[number] = PendingInterrupt(number, value, where[0], row.task_id)
     return list(questions.values())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -125,7 +126,7 @@ def _oldest_first(source: BaseCheckpointSaver[Any], thread_id: str) -> list[Chec
             f"thread {thread_id!r}: the source cannot be read: {error or type(error).__name__}"
         ) from error
     for item in found:
-        _upgrade(item)
+        _upgrade(source, item)
     return found
 
 
@@ -139,11 +140,16 @@ def _id_of(item: CheckpointTuple) -> str:
     return str(item.checkpoint["id"])
 
 
-def _upgrade(item: CheckpointTuple) -> None:
-    """What has to run next, where LangGraph 0.5 and later have it; a graph that reads the checkpoint does the same."""
+def _upgrade(source: BaseCheckpointSaver[Any], item: CheckpointTuple) -> None:
+    """Puts what has to run next where LangGraph 0.5 and later have it, as the graph does that reads the checkpoint."""
     checkpoint = cast("dict[str, Any]", item.checkpoint)
-    if checkpoint.get("v", 4) < 4 and checkpoint.get("pending_sends"):
-        checkpoint["channel_values"][TASKS] = checkpoint.pop("pending_sends")
+    if checkpoint.get("v", 4) >= 4:
+        return
+    sends, values = checkpoint.pop("pending_sends", None), checkpoint["channel_values"]
+    if sends and isinstance(sends[0], str):  # PostgresSaver 1.0 had them among what it stores as JSON
+        sends = source.serde.loads_typed((sends[0], b64decode(sends[1])))
+    if sends and TASKS not in values:  # later on it finds them among the parent's writes
+        values[TASKS] = sends
         checkpoint["channel_versions"][TASKS] = max(checkpoint["channel_versions"].values())
 
 

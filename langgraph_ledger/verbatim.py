@@ -14,6 +14,11 @@ from langgraph_ledger.errors import InvalidInput
 _PACK = ormsgpack.OPT_NON_STR_KEYS | ormsgpack.OPT_PASSTHROUGH_BIG_INT
 _UNPACK = ormsgpack.OPT_NON_STR_KEYS
 
+# Classes that LangGraph has moved since they were stored. No allow-list knows them by their old names.
+_OLD_MODULE, _NEW_MODULE = "langgraph.constants", "langgraph.types"
+_MOVED = ("Send", "Interrupt")
+_OLD_PACKED = tuple(ormsgpack.packb(_OLD_MODULE) + ormsgpack.packb(name) for name in _MOVED)
+
 
 class Opaque:
     """Bytes of a kind that are moved as they are: a pickle, say."""
@@ -73,6 +78,8 @@ class VerbatimSerializer(JsonPlusSerializer):
 def _kept(code: int, content: bytes) -> Any:
     if code == EXT_DELTA_SNAPSHOT:
         return _DeltaSnapshot(ormsgpack.unpackb(content, ext_hook=_kept, option=_UNPACK))
+    if content.startswith(_OLD_PACKED, 1):  # behind a byte that says how many parts there are
+        content = content.replace(ormsgpack.packb(_OLD_MODULE), ormsgpack.packb(_NEW_MODULE), 1)
     return ormsgpack.Ext(code, content)
 
 
@@ -83,7 +90,12 @@ def _packed(value: Any) -> Any:
 
 
 def _unmade(found: dict[str, Any]) -> Any:
-    return JsonObject(found) if "lc" in found else found
+    if "lc" not in found:
+        return found
+    for name in _MOVED:
+        if found.get("id") == [*_OLD_MODULE.split("."), name]:
+            found["id"] = [*_NEW_MODULE.split("."), name]
+    return JsonObject(found)
 
 
 def _fields(value: Any) -> dict[str, Any]:

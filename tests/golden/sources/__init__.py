@@ -9,14 +9,21 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 
 VERSIONS = {
-    # Values and checkpoints as JSON, tables without a record of migrations.
+    # Values and checkpoints as JSON.
     "1.0.0": (
-        "langgraph==0.2.0",
-        "langgraph-checkpoint==1.0.1",
+        "langgraph==0.2.16",
+        "langgraph-checkpoint==1.0.9",
         "langgraph-checkpoint-sqlite==1.0.0",
-        "langgraph-checkpoint-postgres==1.0.0",
+        "langgraph-checkpoint-postgres==1.0.1",  # 1.0.0 cannot store messages
     ),
-    # msgpack; what is to be run next is a part of the checkpoint (SQLite), or among its parent's writes (Postgres).
+    # msgpack, with classes that LangGraph has moved since.
+    "1.0.3": (
+        "langgraph==0.2.22",
+        "langgraph-checkpoint==1.0.12",
+        "langgraph-checkpoint-sqlite==1.0.3",
+        "langgraph-checkpoint-postgres==1.0.7",
+    ),
+    # What is to be run next is a part of the checkpoint (SQLite), or among its parent's writes (Postgres).
     "2.0.1": (
         "langgraph==0.2.60",
         "langgraph-checkpoint==2.0.9",

@@ -1,4 +1,4 @@
-"""The graphs whose threads are in the golden databases. Written for every LangGraph from 0.2 on.
+"""The graphs whose threads are in the golden databases. Written for every LangGraph from 0.2.16 on.
 
 They are run by an old LangGraph when a database is made, and by today's when a test goes on with what was moved.
 """
