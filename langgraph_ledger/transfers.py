@@ -21,7 +21,7 @@ from langgraph.checkpoint.serde.types import TASKS
 
 from langgraph_ledger.errors import InvalidInput, NotTransferred
 from langgraph_ledger.likeness import by_task, has_moved_on, place_of, unlike
-from langgraph_ledger.runs import Marked, Run
+from langgraph_ledger.runs import Marked, Run, announce
 from langgraph_ledger.saver import LedgerSaver
 
 
@@ -218,6 +218,7 @@ def _begun(target: BaseCheckpointSaver[Any], thread_id: str) -> Run | None:
     if head is None:
         return target._ledger.runs.announced()
     found: Run | None = head.config["configurable"]["checkpoint_id"].run
+    announce(found)  # to checkpoints without a parent, which have nothing to be marked
     return found
 
 

@@ -1,6 +1,7 @@
 """`lgledger import`: databases of every version of the official savers, and what cannot be moved."""
 
 import json
+import os
 import resource
 import shutil
 import sqlite3
@@ -251,10 +252,57 @@ def test_an_import_that_was_killed_goes_on(made: Any, backend: Backend) -> None:
         assert saver.rejected_writes() == []
 
 
+class Stopped(BaseException):
+    pass
+
+
+class Stopping(LedgerSaver):
+    """Stops before it stores something for the last time that is `left` to it."""
+
+    left = 0
+
+    def put(self, *args: Any) -> Any:
+        self.count()
+        return super().put(*args)
+
+    def put_writes(self, *args: Any) -> None:
+        self.count()
+        super().put_writes(*args)
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise Stopped
+
+
+def test_a_transfer_goes_on_wherever_it_was_stopped(backend: Backend) -> None:
+    source = InMemorySaver()
+    asking(source).invoke({"items": ["begin"]}, config("t"))
+    expected, steps = seen(source, "t"), 0
+    while True:
+        steps += 1
+        if backend.kind == "sqlite":
+            place: Any = {"target": f"{backend.url}-{steps}"}
+        else:
+            place = {"target": backend.url, "schema": f"stopped{steps}"}
+        with Stopping(**place) as saver:
+            saver.left = steps
+            try:
+                transfer(source, saver)
+                break
+            except Stopped:
+                pass
+        with LedgerSaver(**place) as saver:
+            transfer(source, saver)
+            assert seen(saver, "t") == expected
+            assert saver.rejected_writes() == []
+    assert steps > 8
+
+
 def test_a_full_disk(tmp_path: Path, sqlite_path: str) -> None:
     with SqliteSaver.from_conn_string(str(tmp_path / "official.db")) as source:
         for thread in ("a", "b", "c"):
-            asking(source).invoke({"items": [f"{thread}{number * 7919}" for number in range(20_000)]}, config(thread))
+            asking(source).invoke({"items": [os.urandom(150_000).hex()]}, config(thread))
     command = [sys.executable, "-m", "langgraph_ledger", "import", "--from", str(tmp_path / "official.db")]
     limit = 400_000
 
@@ -268,7 +316,7 @@ def test_a_full_disk(tmp_path: Path, sqlite_path: str) -> None:
     assert full.stderr.strip().startswith("DatabaseError: ")
     assert len(full.stderr.strip().splitlines()) == 1
     done = lgledger(*command[3:], "--url", sqlite_path, "--json")
-    assert json.loads(done.stdout)["threads"] == 3
+    assert (done.exit_code, json.loads(done.stdout)["threads"]) == (0, 3), done.stderr
 
 
 def test_what_the_target_has_of_its_own_is_not_overwritten(made: Any, backend: Backend) -> None:

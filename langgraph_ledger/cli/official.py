@@ -66,9 +66,8 @@ def _reading_sqlite(place: str) -> Iterator[Saver]:
     with contextlib.closing(connection):
         saver = SqliteSaver(connection, serde=VerbatimSerializer())
         saver.setup()  # of the empty database in memory, whose tables the views then hide
-        connection.execute("ATTACH ? AS source", (f"{Path(place).resolve().as_uri()}?mode=ro",))
-        columns = _sqlite_columns(connection, "writes")
-        _check(place, "SqliteSaver", _sqlite_columns(connection, "checkpoints"), columns)
+        of_checkpoints, columns = _attached(connection, place)
+        _check(place, "SqliteSaver", of_checkpoints, columns)
         added = "" if "task_path" in columns else ", '' AS task_path"
         connection.execute("CREATE TEMP VIEW checkpoints AS SELECT * FROM source.checkpoints")
         connection.execute(f"CREATE TEMP VIEW writes AS SELECT *{added} FROM source.writes")
@@ -76,14 +75,17 @@ def _reading_sqlite(place: str) -> Iterator[Saver]:
         yield saver
 
 
-def _sqlite_columns(connection: sqlite3.Connection, table: str) -> Set[str]:
+def _attached(connection: sqlite3.Connection, place: str) -> tuple[Set[str], Set[str]]:
+    """Opens a file beside the tables that are there; the columns of its two tables, none where there is no table."""
     try:
-        found = connection.execute("SELECT name FROM pragma_table_info(?, 'source')", (table,)).fetchall()
-    except sqlite3.DatabaseError as error:
-        if isinstance(error, sqlite3.OperationalError):  # it is locked, or cannot be opened
-            raise
-        return set()
-    return {name for (name,) in found}
+        connection.execute("ATTACH ? AS source", (f"{Path(place).resolve().as_uri()}?mode=ro",))
+        query = "SELECT name FROM pragma_table_info(?, 'source')"
+        found = [{name for (name,) in connection.execute(query, (table,))} for table in ("checkpoints", "writes")]
+    except sqlite3.OperationalError:
+        raise  # it is locked, or cannot be opened
+    except sqlite3.DatabaseError:
+        return set(), set()
+    return found[0], found[1]
 
 
 @contextlib.contextmanager
