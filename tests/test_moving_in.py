@@ -84,6 +84,7 @@ def test_a_database_of_an_old_version(version: str, backend: Backend, source_of:
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["threads"] == len(GRAPHS)
     assert content(source) == before
+    assert "work, work, work" in lgledger("show", "spreading", "--url", backend.url).stdout
     with LedgerSaver(backend.url) as saver:
         ends = {name: resumed(name, saver) for name in GRAPHS}
         assert [saver.verify(name) for name in GRAPHS] == [[]] * len(GRAPHS)
