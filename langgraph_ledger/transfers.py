@@ -95,11 +95,8 @@ def threads_of(saver: BaseCheckpointSaver[Any]) -> Sequence[str]:
     if kind == "InMemorySaver":
         return list(cast("Any", saver).storage)
     if kind in ("SqliteSaver", "PostgresSaver"):
-        with (
-            cast("Any", saver).cursor(transaction=False)
-            if kind == "SqliteSaver"
-            else cast("Any", saver)._cursor() as cursor
-        ):
+        official = cast("Any", saver)
+        with official.cursor(transaction=False) if kind == "SqliteSaver" else official._cursor() as cursor:
             cursor.execute("SELECT DISTINCT thread_id FROM checkpoints ORDER BY thread_id")
             return [row["thread_id"] if isinstance(row, Mapping) else row[0] for row in cursor.fetchall()]
     return list(dict.fromkeys(item.config["configurable"]["thread_id"] for item in saver.list(None)))

@@ -119,8 +119,8 @@ def test_a_source_cannot_be_written_to(backend: Backend, source_of: Callable[[st
 
 def test_a_file_without_a_write_ahead_log(tmp_path: Path, sqlite_path: str) -> None:
     """What `VACUUM INTO` gives: SqliteSaver cannot read it without changing it first."""
-    copy = str(tmp_path / "copy.db")
-    with closing(sqlite3.connect(FOLDER / "sqlite-2.0.1.db")) as connection:
+    file, copy = shutil.copy(FOLDER / "sqlite-2.0.1.db", tmp_path), str(tmp_path / "copy.db")
+    with closing(sqlite3.connect(file)) as connection:
         connection.execute("VACUUM INTO ?", (copy,))
     before = content(copy)
     assert lgledger("import", "--from", copy, "--url", sqlite_path).exit_code == 0
