@@ -21,7 +21,7 @@ from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Interrupt, interrupt
 from psycopg import errors as pg
 from typer.testing import CliRunner
 
@@ -30,7 +30,8 @@ from langgraph_ledger.cli import official
 from langgraph_ledger.cli.app import app
 from langgraph_ledger.errors import InvalidInput, NotTransferred
 from langgraph_ledger.transfers import transfer
-from tests.four_ways import Backend
+from tests.direct import at, save
+from tests.four_ways import Backend, Flavoured
 from tests.golden.sources import FOLDER, VERSIONS
 from tests.golden.sources.graphs import GRAPHS, NUMBER, TAGS
 from tests.test_transfer import Order, State, asking, seen
@@ -107,6 +108,19 @@ def resumed(name: str, saver: LedgerSaver) -> Any:
         return graph.invoke(None, config(name))
     assert [question.value for question in saver.recover(name).interrupts] == ["what?"]
     return graph.invoke(Command(resume="that"), config(name))
+
+
+def test_questions_of_before_they_had_ids(backend: Backend) -> None:
+    """Each task's is reported, and what is asked in a subgraph once."""
+    with LedgerSaver(backend.url) as saver:
+        place = save(Flavoured(saver, None), at("t"), "1", {"x": 1})
+        for task in ("one", "two"):
+            saver.put_writes(place, [("__interrupt__", Interrupt(value=f"{task}?"))], task)
+        below = save(Flavoured(saver, None), at("t", ns="inner:two"), "2", {"x": 1})
+        saver.put_writes(below, [("__interrupt__", [Interrupt(value="two?")])], "three")
+        asked = saver.recover("t").interrupts
+        assert {(question.value, question.agent_id) for question in asked} == {("one?", ""), ("two?", "inner:two")}
+        assert len(asked) == 2
 
 
 def test_a_source_cannot_be_written_to(backend: Backend, source_of: Callable[[str], str]) -> None:
