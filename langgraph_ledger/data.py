@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -32,6 +33,8 @@ class DataSerializer(SerializerProtocol):
             return bytes(content)
         if kind == "msgpack":
             return _unpacked(content)
+        if kind == "json":
+            return json.loads(content, object_hook=_object)
         return _opaque(kind, content)
 
 
@@ -75,7 +78,18 @@ def _extension(code: int, content: bytes) -> Any:
         return _opaque(f"extension {code}", content)
     if not (isinstance(found, list) and len(found) >= 3 and all(isinstance(part, str) for part in found[:2])):
         return found
-    name, value = ".".join(found[:2]), found[2]
+    return _named(".".join(found[:2]), found[2])
+
+
+def _object(found: dict[str, Any]) -> Any:
+    """An object as LangGraph's JSON had it, which older versions wrote."""
+    name = found.get("id")
+    if "lc" not in found or not isinstance(name, list):
+        return found
+    return _named(".".join(map(str, name)), found.get("kwargs") or found.get("args"))
+
+
+def _named(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, dict):
         return {"$type": name, **{str(key): part for key, part in value.items()}}
     return {"$type": name, "value": value}

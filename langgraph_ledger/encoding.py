@@ -199,7 +199,10 @@ def what_is_next(checkpoint: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _node(send: Any) -> str:
-    return str(_content(send)[0] if isinstance(send, Mapping) else send.node)
+    if not isinstance(send, Mapping):
+        return str(send.node)
+    parts = _content(send)
+    return str(parts["node"] if isinstance(parts, Mapping) else parts[0])
 
 
 def _content(value: Any) -> Any:

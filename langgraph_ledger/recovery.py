@@ -40,6 +40,8 @@ from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
 
 PAGE = 500
+NO_ID = "placeholder-id"
+"""What LangGraph calls a question that has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,10 +264,18 @@ def _interrupts(vault: Vault, session_id: str, found: Found) -> list[PendingInte
             continue
         shelf = Shelf(vault, session_id, memory)
         told = f"thread {session_id!r}, an interrupt of task {row.task_id}"
-        for asked in shelf.value(unpack_write(vault, row, where, lambda told=told: told), lambda told=told: told):  # type: ignore[misc]
+        found_here = shelf.value(unpack_write(vault, row, where, lambda told=told: told), lambda told=told: told)  # type: ignore[misc]
+        for asked in found_here if isinstance(found_here, (list, tuple)) else [found_here]:  # one: LangGraph before 0.3
             number, value = (_part(asked, name) for name in ("id", "value"))
-            questions[number] = PendingInterrupt(number, value, where[0], row.task_id)
+            questions[_question(number, row, where[0])] = PendingInterrupt(number, value, where[0], row.task_id)
     return list(questions.values())
+
+
+def _question(number: str | None, row: WriteRow, namespace: str) -> str:
+    """What tells a question from others: its id, or, of one asked before LangGraph 0.2.57 had ids, the root's task."""
+    if number is not None and number != NO_ID:
+        return number
+    return namespace.split("|")[0].rpartition(":")[2] or row.task_id
 
 
 def _part(asked: Any, name: str) -> Any:

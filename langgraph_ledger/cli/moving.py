@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from langgraph.checkpoint.base import BaseCheckpointSaver
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from langgraph_ledger.cli import output
-from langgraph_ledger.cli.options import FAILED, Json, Schema, Url, is_url
-from langgraph_ledger.errors import LedgerError
+from langgraph_ledger.cli import official, output
+from langgraph_ledger.cli.official import Saver
+from langgraph_ledger.cli.options import FAILED, Json, Schema, Url
+from langgraph_ledger.errors import DatabaseError, LedgerError
 from langgraph_ledger.saver import LedgerSaver
-from langgraph_ledger.transfers import threads_of, transfer
+from langgraph_ledger.transfers import Transferred, is_of_a_database, move, threads_of
 from langgraph_ledger.verbatim import VerbatimSerializer
 
 PANEL = "Moving in and out"
@@ -41,10 +39,12 @@ def import_(
 ) -> None:
     """Copy threads of an official saver into the ledger: history, forks, subgraphs, pending writes, delta channels.
 
-    The source is only read, each checkpoint is read back and compared, and an import that was stopped goes on.
+    SOURCE may be of any version since 1.0 of these savers, and is left as it is: it is read as of one moment. Each
+    checkpoint is read back and compared. An import that was stopped goes on; a thread that cannot be moved is named
+    (exit code 1), and the others are moved.
     """
-    with _errors(), _official(source, write=False) as official, _ledger(url, schema) as ledger:
-        _move(official, ledger, threads, json)
+    with _errors(), official.reading(source) as found, _ledger(url, schema) as ledger:
+        _move(found, ledger, threads, json)
 
 
 def export(
@@ -57,60 +57,39 @@ def export(
     json: Json = False,
 ) -> None:
     """Copy threads of the ledger into a database of an official saver."""
-    with _errors(), _ledger(url, schema, read_only=True) as ledger, _official(target, write=True) as official:
-        _move(ledger, official, threads, json)
+    with _errors(), _ledger(url, schema, read_only=True) as ledger, official.writing(target) as made:
+        _move(ledger, made, threads, json)
 
 
-def _move(
-    source: BaseCheckpointSaver[Any], target: BaseCheckpointSaver[Any], threads: list[str] | None, json: bool
-) -> None:
+def _move(source: Saver, target: Saver, threads: list[str] | None, json: bool) -> None:
+    """Moves one thread after another. One that cannot be moved does not keep the others from it."""
     chosen = threads or threads_of(source)
+    moved, refused = Transferred(0, 0, 0), dict[str, str]()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("threads", total=len(chosen))
-        moved = transfer(source, target, chosen, progress=lambda thread, count: progress.advance(task))
+        for thread in progress.track(chosen, description="threads"):
+            try:
+                moved += move(source, target, thread, required=bool(threads))
+            except DatabaseError:
+                raise  # it would be the same with the next one
+            except LedgerError as error:
+                refused[thread] = f"{type(error).__name__}: {error}"
     figures = output.fields_of(moved)
     if json:
-        output.as_json(figures)
-        return
-    counted = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in figures.items())
-    output.say(f"moved and compared: {counted}")
+        output.as_json({**figures, "not_moved": refused})
+    else:
+        counted = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in figures.items())
+        output.say(f"moved and compared: {counted}")
+    for reason in refused.values():
+        typer.echo(output.line(f"not moved: {reason}"), err=True)
+    if refused:
+        raise typer.Exit(FAILED)
 
 
 def _ledger(url: str, schema: str | None, *, read_only: bool = False) -> LedgerSaver:
     """Values pass through as the bytes they are: their types need not be there, and are not lost."""
     return LedgerSaver(url, schema=schema, serde=VerbatimSerializer(), log_tools=False, read_only=read_only)
-
-
-@contextlib.contextmanager
-def _official(place: str, *, write: bool) -> Iterator[BaseCheckpointSaver[Any]]:
-    if is_url(place):
-        from langgraph.checkpoint.postgres import PostgresSaver
-
-        with PostgresSaver.from_conn_string(place) as saver:
-            saver.serde = VerbatimSerializer()
-            if write:
-                saver.setup()
-            yield saver
-        return
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    if not write and not Path(place).is_file():
-        raise typer.BadParameter(f"there is no file {place}")
-    name = place if write else f"{Path(place).resolve().as_uri()}?mode=ro"
-    with contextlib.closing(sqlite3.connect(name, uri=not write, check_same_thread=False)) as connection:
-        if not write and not _has_tables(connection):
-            raise typer.BadParameter(f"{place} is no database of SqliteSaver")
-        yield SqliteSaver(connection, serde=VerbatimSerializer())
-
-
-def _has_tables(connection: sqlite3.Connection) -> bool:
-    try:
-        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.DatabaseError:
-        return False
-    return {"checkpoints", "writes"} <= names
 
 
 @contextlib.contextmanager
@@ -120,6 +99,8 @@ def _errors() -> Iterator[None]:
     except ImportError as error:
         typer.echo(f"{error}: install the official saver's package to read or write its database", err=True)
         raise typer.Exit(FAILED) from error
-    except LedgerError as error:
+    except Exception as error:
+        if not isinstance(error, LedgerError) and not is_of_a_database(error):
+            raise
         typer.echo(output.line(f"{type(error).__name__}: {error}"), err=True)
         raise typer.Exit(FAILED) from error
