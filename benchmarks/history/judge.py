@@ -253,11 +253,13 @@ class _Thread:
         yield from (f"tool call {name} was made by nobody" for name in kinds)
 
     def _refusals(self) -> Iterator[str]:
-        """Each run that was refused is in the log; who else is there was killed before it could tell."""
+        """Each run that was told of its refusal is in the log; who else is there was killed before it could tell."""
         logged = {entry.payload["writer"] for entry in self.there.log if entry.checkpoint_type == "write_rejected"}
         refused = [call for calls in self.by_kind.values() for call in calls if call.how == "refused"]
         for call in refused:
             writer, unlogged = call.answer["writer"], call.answer["unlogged"]
+            if self.operations[call.facts[OP]].how == "unknown":
+                continue  # killed while the refusal was put on record
             if writer not in logged and not unlogged and not self._may_be_gone(call):
                 yield f"{call} was refused, and {writer} is not in the log"
         others = logged - {call.answer["writer"] for call in refused}

@@ -120,6 +120,9 @@ class _Play:
                 self._cut()
             self._settle()
         finally:
+            for key in list(self.selector.get_map().values()):  # none, unless this ends otherwise
+                os.kill(key.data.pid, signal.SIGKILL)
+                self._bury(key, again=False)
             gc.unfreeze()
             if self.admin is not None:
                 self.admin.close()
@@ -176,7 +179,7 @@ class _Play:
             os.kill(worker.pid, signal.SIGCONT)
             self._choose_blow(worker)
 
-    def _bury(self, key: selectors.SelectorKey) -> None:
+    def _bury(self, key: selectors.SelectorKey, again: bool = True) -> None:
         worker: _Worker = key.data
         self.selector.unregister(key.fd)
         os.close(key.fd)
@@ -186,7 +189,7 @@ class _Play:
         if code not in (0, -signal.SIGKILL) and not self.played.failures:
             self.played.failures.append(f"a worker ended with code {code}")
         over = self.played.counts["operations"] >= self.plan.operations or time.monotonic() > self.until
-        if not over and not self.played.failures:
+        if again and not over and not self.played.failures:
             self._start(worker.slot)
 
     def _cut(self) -> None:
