@@ -22,6 +22,7 @@ import langgraph_ledger.drivers.postgres  # noqa: F401
 from langgraph_ledger import LedgerSaver
 from tests.crash_scenarios import SCENARIOS, Actor, put_together, run_graph, run_tools
 from tests.four_ways import Flavoured
+from tests.golden.migrating import of_the_next_version
 
 APPLICATION = "to be killed"
 
@@ -112,7 +113,9 @@ def act(job: dict[str, Any], say: Callable[[str], None]) -> None:
         actor.on.call("sessions")
         actor.on.saver._driver.trace = killer(job.get("kill_at"), say)
         put_together(actor)
-    elif job.get("scenario") == "tables":
+    elif job.get("scenario") in ("tables", "migration"):
+        if job["scenario"] == "migration":
+            of_the_next_version(actor.on.saver)
         actor.on.saver._driver.trace = killer(job.get("kill_at"), say)
         actor.on.call("setup")
     else:
