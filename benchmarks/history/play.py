@@ -35,6 +35,8 @@ WITHIN = 0.01
 """within how many seconds,"""
 STOPPED = (0.02, 0.4)
 """and how many seconds it is stopped for: others come and go meanwhile."""
+SILENCE = 120.0
+"""Seconds without a word from any worker after which something is wrong."""
 BETWEEN_CUTS = (100, 300)
 """Lines of all workers between one cut connection and the next."""
 
@@ -109,7 +111,7 @@ class _Play:
                 self._start(slot)
             while workers := [key.data for key in self.selector.get_map().values()]:
                 due = [worker.due for worker in workers if worker.due is not None]
-                patience = max(0.0, min(due) - time.monotonic()) if due else 60.0
+                patience = max(0.0, min(due) - time.monotonic()) if due else SILENCE
                 heard = self.selector.select(patience)
                 assert heard or due, "the workers say nothing"
                 for key, _ in heard:

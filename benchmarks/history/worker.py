@@ -24,7 +24,7 @@ KEPT = 30
 """How many entries of its log a thread's state holds, so that it does not grow for ever."""
 LONGEST = 600
 """Characters of an entry. Short ones stand in a checkpoint's body, long ones in rows of their own."""
-PLANS = ("plain", "tool", "ask", "below")
+PLANS = ("plain", "tool", "tool", "ask", "below")
 CLAIM = (r"l\.version = (:read_version|%\(read_version\)s::bigint)", "1 = 1")
 """The comparison that makes a claim a check, and what stands there without it."""
 
