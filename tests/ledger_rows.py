@@ -70,6 +70,8 @@ def comparable(rows: Rows, thread: str) -> Any:
             kept = {k: v for k, v in row.items() if k not in (*TIMES, "writer", "owner", "payload", "body")}
             if kept.get("deleted_at") is not None:
                 kept["deleted_at"] = "then"
+            if kept.get("attempt_id") is not None:
+                kept["attempt_id"] = "token"
             if kept.get("run_id") == thread:
                 kept["run_id"] = "thread"
             elif table == "sessions":

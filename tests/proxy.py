@@ -27,14 +27,14 @@ class Proxy:
     def __init__(self, url: str, greet: Callable[[bytes, bytes], bytes] = lambda kind, body: body) -> None:
         self.greet = greet
         self.lose_commit: int | None = None
-        self.lost = self.accepted = 0
+        self.lost = self.cuts = self.sent = 0
         self._lines: list[_Line] = []
-        info = psycopg.conninfo.conninfo_to_dict(url)
-        with psycopg.connect(**info) as connection:
+        self.info: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url)
+        with psycopg.connect(**self.info) as connection:
             self.server = (connection.info.host, connection.info.port)
         self._listener = socket.create_server(("127.0.0.1", 0))
         host, port = self._listener.getsockname()
-        there: dict[str, Any] = {**info, "host": host, "port": port, "sslmode": "disable", "gssencmode": "disable"}
+        there = {**self.info, "host": host, "port": port, "sslmode": "disable", "gssencmode": "disable"}
         there.pop("hostaddr", None)
         self.url = psycopg.conninfo.make_conninfo(**there)
         threading.Thread(target=self._accept, daemon=True).start()
@@ -43,7 +43,6 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                self.accepted += 1
                 self._lines.append(_Line(self, client))
 
     def cut(self) -> None:
@@ -58,9 +57,15 @@ class Proxy:
             line.passes.clear()
 
     def cut_after(self, size: int) -> None:
-        """Cuts each line there is when so many more bytes of its client have passed."""
+        """Cuts the lines there are as soon as so many more bytes of their client have passed."""
         for line in self._lines:
             line.left = size
+
+    def count_bytes(self, act: Callable[[], object]) -> int:
+        """How many bytes clients send while something is done."""
+        before = self.sent
+        act()
+        return self.sent - before
 
     def close(self) -> None:
         # close() alone would leave accept() waiting
@@ -97,11 +102,14 @@ class _Line:
     def _requests(self) -> None:
         while data := self.client.recv(65_536):
             self.passes.wait()
-            if self.left is not None:
-                data, self.left = data[: self.left], self.left - len(data)
-            self.server.sendall(data)
-            if self.left is not None and self.left <= 0:
+            self.proxy.sent += len(data)
+            if self.left is not None and self.left < len(data):
+                self.server.sendall(data[: self.left])
+                self.proxy.cuts += 1
                 return
+            if self.left is not None:
+                self.left -= len(data)
+            self.server.sendall(data)
         self.server.shutdown(socket.SHUT_WR)
 
     def _answers(self) -> None:
