@@ -73,6 +73,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         busy_timeout: seconds to wait for another process that is writing to the SQLite file.
         min_size, max_size, timeout, max_idle, max_lifetime, connection_kwargs: of the Postgres pool, as in
             psycopg_pool; `timeout` is how many seconds to wait for a connection.
+        answer_timeout: seconds that a Postgres server may be silent while it is asked something. Then the connection is
+            given up and the call made once more on a new one; no connection of yours is bounded by it.
         read_only: never writes, not even the tables.
         compression: "lz4", "zstd" (smaller, slower; an extra) or "none"; what is stored says how to read it.
         on_conflict: "raise" refuses a write whose run has been overtaken; "report" logs it and lets it through.
@@ -107,6 +109,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         min_size: int | None = None,
         max_size: int | None = None,
         timeout: float | None = None,
+        answer_timeout: float | None = None,
         max_idle: float | None = None,
         max_lifetime: float | None = None,
         connection_kwargs: Mapping[str, Any] | None = None,
@@ -140,6 +143,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             min_size=min_size,
             max_size=max_size,
             timeout=timeout,
+            answer_timeout=answer_timeout,
             max_idle=max_idle,
             max_lifetime=max_lifetime,
             connection_kwargs=dict(connection_kwargs) if connection_kwargs is not None else None,

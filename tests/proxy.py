@@ -28,7 +28,8 @@ class Proxy:
         self.greet = greet
         self.lose_commit: int | None = None
         self.lost = self.cuts = self.sent = 0
-        self._lines: list[_Line] = []
+        self.lines: list[_Line] = []
+        self._new_pass = True
         self.info: dict[str, Any] = psycopg.conninfo.conninfo_to_dict(url)
         with psycopg.connect(**self.info) as connection:
             self.server = (connection.info.host, connection.info.port)
@@ -43,22 +44,29 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                self._lines.append(_Line(self, client))
+                self.lines.append(_Line(self, client, self._new_pass))
 
     def cut(self) -> None:
         """Ends every line at once, without a farewell."""
-        for line in self._lines:
+        for line in self.lines:
             line.cut()
-        self._lines.clear()
+        self.lines.clear()
 
-    def stall(self) -> None:
-        """From now on nothing passes on the lines there are, in either direction. New ones are as good as ever."""
-        for line in self._lines:
+    def stall(self, *, all_new: bool = False) -> None:
+        """From now on nothing passes on the lines there are, in either direction; on new ones only with `all_new`."""
+        self._new_pass = not all_new
+        for line in self.lines:
             line.passes.clear()
+
+    def flow(self) -> None:
+        """Ends a stall."""
+        self._new_pass = True
+        for line in self.lines:
+            line.passes.set()
 
     def cut_after(self, size: int) -> None:
         """Cuts the lines there are as soon as so many more bytes of their client have passed."""
-        for line in self._lines:
+        for line in self.lines:
             line.left = size
 
     def count_bytes(self, act: Callable[[], object]) -> int:
@@ -78,11 +86,12 @@ class Proxy:
 class _Line:
     """One client and the connection to the server on its behalf, each direction in a thread."""
 
-    def __init__(self, proxy: Proxy, client: socket.socket) -> None:
+    def __init__(self, proxy: Proxy, client: socket.socket, passes: bool) -> None:
         self.proxy, self.client = proxy, client
         self.server = _connected(*proxy.server)
         self.passes = threading.Event()
-        self.passes.set()
+        if passes:
+            self.passes.set()
         self.left: int | None = None
         for pump in (self._requests, self._answers):
             threading.Thread(target=self._run, args=(pump,), daemon=True).start()

@@ -5,6 +5,7 @@ in `test_lost_connections.py`.
 """
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +15,10 @@ import psycopg
 import pytest
 
 from langgraph_ledger import LedgerSaver
+from langgraph_ledger.drivers import connections
+from langgraph_ledger.errors import DatabaseUnavailable
 from tests.crash_scenarios import SCENARIOS, Actor, Scenario, put, read
+from tests.direct import at
 from tests.four_ways import Flavoured
 from tests.ledger_rows import comparable, half_written, read_rows
 from tests.proxy import Proxy
@@ -126,3 +130,93 @@ def test_a_line_that_breaks_while_a_save_is_sent(
     put(1)(actor)
     assert proxy.cuts == cuts + 1
     assert rows("cut") == rows("measured")
+
+
+# --- lines on which nothing comes any more
+
+
+@pytest.fixture
+def silent(proxy: Proxy, flavour: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flavoured]:
+    """A saver that soon gives up on a server which does not answer, with three connections at hand."""
+    monkeypatch.setattr(connections, "CANCEL_SECONDS", 0.1)
+    runner = asyncio.Runner() if flavour == "async" else None
+    found = Flavoured(LedgerSaver(proxy.url, min_size=3, answer_timeout=0.2, timeout=0.3), runner)
+    found.call("setup")
+    while pool_of(found).get_stats()["pool_available"] < 3:
+        found.get_tuple(at("thread"))
+    yield found
+    proxy.flow()
+    found.close()
+    if runner is not None:
+        runner.close()
+
+
+def pool_of(four: Flavoured) -> Any:
+    driver = four.saver._driver
+    return next(iter(driver._loops.values())).pool if four.is_async else driver._pool
+
+
+def test_a_line_that_falls_silent_is_given_up(silent: Flavoured, proxy: Proxy, rows: Callable[[str], Any]) -> None:
+    """So are the others that are as old; what was asked is asked once more."""
+    for number in (1, 2):
+        proxy.stall()
+        put(number)(Actor(silent, "silent"))
+        assert len(silent.list(at("silent"))) == number
+    for number in (1, 2):
+        put(number)(Actor(silent, "heard"))
+    assert without_versions(rows("silent")) == without_versions(rows("heard"))
+
+
+def test_a_server_that_stays_silent(silent: Flavoured, proxy: Proxy) -> None:
+    """Nobody waits for ever, and when it speaks again all is well."""
+    proxy.stall(all_new=True)
+    for ask in (lambda: put(1)(Actor(silent, "thread")), lambda: silent.get_tuple(at("thread"))):
+        with pytest.raises(DatabaseUnavailable, match=r"has not answered|is the server reachable"):
+            ask()
+    proxy.flow()
+    patiently(lambda: silent.get_tuple(at("thread")))
+    put(1)(Actor(silent, "thread"))
+    assert len(silent.list(at("thread"))) == 1
+
+
+def patiently(act: Callable[[], Any]) -> Any:
+    """A pool that could not connect takes its time before it tries again."""
+    for _ in range(100):
+        with contextlib.suppress(DatabaseUnavailable):
+            return act()
+    raise AssertionError("it does not come back")
+
+
+def test_a_thread_that_waits_for_a_connection_holds_up_no_event_loop(proxy: Proxy) -> None:
+    proxy.stall(all_new=True)
+
+    async def both() -> None:
+        async with LedgerSaver(proxy.url) as saver:
+            thread = asyncio.create_task(asyncio.to_thread(saver.get_tuple, at("thread")))
+            while not proxy.lines:
+                await asyncio.sleep(0.001)
+            task = asyncio.create_task(saver.aget_tuple(at("thread")))
+            while len(proxy.lines) < 2:
+                await asyncio.sleep(0.001)
+            proxy.flow()
+            assert await asyncio.gather(thread, task) == [None, None]
+
+    asyncio.run(both())
+
+
+# --- connections that are not to be had
+
+
+def test_a_pool_that_is_exhausted(proxy: Proxy, flavour: str) -> None:
+    runner = asyncio.Runner() if flavour == "async" else None
+    four = Flavoured(LedgerSaver(proxy.url, max_size=1, timeout=0.05), runner)
+    call = (lambda f, *a: f(*a)) if runner is None else (lambda f, *a: runner.run(f(*a)))
+    four.call("setup")
+    taken = call(pool_of(four).getconn)
+    with pytest.raises(DatabaseUnavailable, match=r"get_tuple.*all connections of max_size=1 were in use"):
+        four.get_tuple(at("thread"))
+    call(pool_of(four).putconn, taken)
+    assert four.get_tuple(at("thread")) is None
+    four.close()
+    if runner is not None:
+        runner.close()

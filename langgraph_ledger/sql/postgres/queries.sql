@@ -68,7 +68,7 @@ c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
 -- name: begin_write
-BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+BEGIN ISOLATION LEVEL READ COMMITTED;
 
 -- name: commit
 COMMIT;
