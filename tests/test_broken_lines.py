@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from langgraph_ledger import LedgerSaver
-from langgraph_ledger.drivers import connections
+from langgraph_ledger.drivers import connections, postgres
 from langgraph_ledger.errors import DatabaseUnavailable
 from tests.crash_scenarios import SCENARIOS, Actor, Scenario, put, read
 from tests.direct import at
@@ -187,11 +187,15 @@ def patiently(act: Callable[[], Any]) -> Any:
     raise AssertionError("it does not come back")
 
 
-def test_a_thread_that_waits_for_a_connection_holds_up_no_event_loop(proxy: Proxy) -> None:
+def test_a_thread_that_waits_for_a_connection_holds_up_no_event_loop(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retries: list[int] = []
+    monkeypatch.setattr(postgres, "pause_before_retry", lambda attempt: retries.append(attempt) or 0.0)
     proxy.stall(all_new=True)
 
     async def both() -> None:
-        async with LedgerSaver(proxy.url) as saver:
+        async with LedgerSaver(proxy.url, connection_kwargs={"connect_timeout": 2}) as saver:
             thread = asyncio.create_task(asyncio.to_thread(saver.get_tuple, at("thread")))
             while not proxy.lines:
                 await asyncio.sleep(0.001)
@@ -200,6 +204,7 @@ def test_a_thread_that_waits_for_a_connection_holds_up_no_event_loop(proxy: Prox
                 await asyncio.sleep(0.001)
             proxy.flow()
             assert await asyncio.gather(thread, task) == [None, None]
+            assert retries == [], "the loop stood still until the thread had given up"
 
     asyncio.run(both())
 

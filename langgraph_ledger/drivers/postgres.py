@@ -552,7 +552,8 @@ _KINDS: tuple[tuple[type[psycopg.Error], Callable[[str], LedgerError]], ...] = (
 
 def translate(error: psycopg.Error, doing: str) -> LedgerError:
     """psycopg's error in the ledger's words."""
-    text = f"{doing}: {str(error).strip() or type(error).__name__}"
+    said = str(error).partition("\nLINE ")[0]  # and not where in the query it was
+    text = f"{doing}: {said.strip() or type(error).__name__}"
     for kind, make in _KINDS:
         if isinstance(error, kind):
             return make(text)
