@@ -43,8 +43,11 @@ class OwnServer:
         self._run("pg_ctl", "--wait", f"--mode={mode}", "stop")
 
     def stand_by(self) -> None:
-        """From its next start on it is a standby, which can be read only."""
+        """From its next start on it is a standby, which can be read only, until it is promoted."""
         (self.data / "standby.signal").touch()
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "--wait", "promote")
 
     def _run(self, program: str, *arguments: str) -> None:
         # To a file, not a pipe: the server inherits it, and a pipe would not end before the server does.

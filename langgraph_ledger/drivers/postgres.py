@@ -111,6 +111,8 @@ class PostgresDriver:
             "min_size": min_size,
             "max_size": max_size,
             "timeout": timeout,
+            # It tries ever less often: any longer, and it might rest for all the time that somebody waits for it.
+            "reconnect_timeout": timeout,
             "max_idle": max_idle,
             "max_lifetime": max_lifetime,
             "kwargs": {**CONNECTION_DEFAULTS, **(connection_kwargs or {})},
