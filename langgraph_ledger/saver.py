@@ -595,11 +595,14 @@ class LedgerSaver(BaseCheckpointSaver[str]):
     def _calls(self, thread_id: str, call_id: str) -> Flow[Sequence[CallRecord]]:
         return find_calls(self._ledger, self.serde, ids.clean(thread_id, "thread_id"), call_id_of(call_id))
 
-    def verify(self, thread_id: str) -> Sequence[Finding]:
-        """What of a thread's rows is not as it was stored: damaged, moved or missing ones. Reads all of the thread."""
+    def verify(self, thread_id: str | None) -> Sequence[Finding]:
+        """What of a thread's rows is not as it was stored: damaged, moved or missing ones. Reads all of the thread.
+
+        With None that is said of every thread, and, on SQLite, of the structure of the file; all of it is read.
+        """
         return self._run(verification.verify(self._ledger, self.serde, thread_id))
 
-    async def averify(self, thread_id: str) -> Sequence[Finding]:
+    async def averify(self, thread_id: str | None) -> Sequence[Finding]:
         """`verify`, asynchronously."""
         return await self._arun(verification.verify(self._ledger, self.serde, thread_id))
 

@@ -97,6 +97,9 @@ SELECT pg_advisory_xact_lock(7236219463881046093);
 -- name: create_schema
 {create_schema};
 
+-- name: check_database
+SELECT 'ok';
+
 -- name: find_migrations
 SELECT to_regclass('{schema_literal}ledger_migrations')::text WHERE to_regclass('{schema_literal}ledger_migrations') IS NOT NULL;
 

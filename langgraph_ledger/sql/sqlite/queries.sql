@@ -94,6 +94,9 @@ SELECT 1;
 -- name: create_schema
 SELECT 1;
 
+-- name: check_database
+PRAGMA integrity_check(10);
+
 -- name: find_migrations
 SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'ledger_migrations';
 
