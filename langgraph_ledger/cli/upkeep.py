@@ -42,7 +42,7 @@ def verify(
     schema: Schema = None,
     json: Json = False,
 ) -> None:
-    """Check every digest and every reference; without threads, SQLite's file too. Exits with 3 if something is wrong."""
+    """Check every digest and every reference; without threads, all, and SQLite's file. Exits with 3 if one is wrong."""
     with ledger(url, schema) as saver:
         found = [finding for name in threads or [] for finding in saver.verify(name)]
         found += saver.verify(None) if not threads else []
@@ -53,7 +53,8 @@ def verify(
         rows = [(f.thread_id, f.where, f.what) for f in damaged]
         output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
         output.say(
-            f"threads: {len(threads) if threads else 'all'}, damaged rows: {len(damaged)}, unused chunks: {len(found) - len(damaged)}"
+            f"threads: {len(threads) if threads else 'all'}, damaged rows: {len(damaged)},"
+            f" unused chunks: {len(found) - len(damaged)}"
         )
     raise typer.Exit(ATTENTION if damaged else 0)
 
