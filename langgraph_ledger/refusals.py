@@ -8,7 +8,7 @@ from langgraph_ledger.conflicts import StateConflict
 from langgraph_ledger.errors import LedgerError
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.operations.checkpoints import Head, log_entry
+from langgraph_ledger.operations.checkpoints import Head, log_rejection
 from langgraph_ledger.records import describe, now, to_json
 from langgraph_ledger.runs import Run
 
@@ -46,15 +46,8 @@ def _log(
     facts = {k: describe(v) for k, v in conflict._facts.items() if k not in ("session_id", "agent_id")}
     payload = {**facts, "operation": operation, "accepted": accepted, "message": describe(str(conflict))}
     try:
-        yield log_entry(
-            run.session_id,
-            agent_id,
-            "write_rejected",
-            now(),
-            checkpoint_id=checkpoint_id,
-            parent_id=conflict.checkpoint_read,
-            payload=to_json({**payload, "kind": type(conflict).__name__}),
-        )
+        told = to_json({**payload, "kind": type(conflict).__name__})
+        yield log_rejection(run.session_id, agent_id, checkpoint_id, conflict.checkpoint_read, told, now())
     except LedgerError as error:
         conflict.add_note(f"The rejection could not be logged: {error}")
 

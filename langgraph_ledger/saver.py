@@ -77,6 +77,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         busy_timeout: seconds to wait for another process that is writing to the SQLite file.
         min_size, max_size, timeout, max_idle, max_lifetime, connection_kwargs: of the Postgres pool, as in
             psycopg_pool; `timeout` is how many seconds to wait for a connection.
+        answer_timeout: seconds that a Postgres server may be silent while it is asked something. Then the connection is
+            given up and the call made once more on a new one; no connection of yours is bounded by it.
         read_only: never writes, not even the tables.
         compression: "lz4", "zstd" (smaller, slower; an extra) or "none"; what is stored says how to read it.
         on_conflict: "raise" refuses a write whose run has been overtaken; "report" logs it and lets it through.
@@ -111,6 +113,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         min_size: int | None = None,
         max_size: int | None = None,
         timeout: float | None = None,
+        answer_timeout: float | None = None,
         max_idle: float | None = None,
         max_lifetime: float | None = None,
         connection_kwargs: Mapping[str, Any] | None = None,
@@ -144,6 +147,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             min_size=min_size,
             max_size=max_size,
             timeout=timeout,
+            answer_timeout=answer_timeout,
             max_idle=max_idle,
             max_lifetime=max_lifetime,
             connection_kwargs=dict(connection_kwargs) if connection_kwargs is not None else None,
@@ -598,11 +602,14 @@ class LedgerSaver(BaseCheckpointSaver[str]):
     def _calls(self, thread_id: str, call_id: str) -> Flow[Sequence[CallRecord]]:
         return find_calls(self._ledger, self.serde, ids.clean(thread_id, "thread_id"), call_id_of(call_id))
 
-    def verify(self, thread_id: str) -> Sequence[Finding]:
-        """What of a thread's rows is not as it was stored: damaged, moved or missing ones. Reads all of the thread."""
+    def verify(self, thread_id: str | None) -> Sequence[Finding]:
+        """What of a thread's rows is not as it was stored: damaged, moved or missing ones. Reads all of the thread.
+
+        With None that is said of every thread, and, on SQLite, of the structure of the file; all of it is read.
+        """
         return self._run(verification.verify(self._ledger, self.serde, thread_id))
 
-    async def averify(self, thread_id: str) -> Sequence[Finding]:
+    async def averify(self, thread_id: str | None) -> Sequence[Finding]:
         """`verify`, asynchronously."""
         return await self._arun(verification.verify(self._ledger, self.serde, thread_id))
 

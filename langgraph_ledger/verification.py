@@ -11,10 +11,11 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import ids
 from langgraph_ledger.calls import call_label
-from langgraph_ledger.errors import ValueNotRestorable
+from langgraph_ledger.errors import NotALedger, ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.operations.verification import Everything, read_everything
+from langgraph_ledger.operations.retention import PAGE, find_sessions
+from langgraph_ledger.operations.verification import Everything, check_database, read_everything
 from langgraph_ledger.places import body_label, ids_of, unpack_body, unpack_place, unpack_shape, unpack_write
 from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import PART, Vault
@@ -24,6 +25,7 @@ from langgraph_ledger.vault import PART, Vault
 class Finding:
     """Something that is not as it was stored. `where` says in which row, `what` is wrong with it.
 
+    What is wrong with the database itself belongs to no thread: `thread_id` is empty.
     `harmless` are chunks that nothing refers to: they take room, and the next prune of the thread removes them.
     """
 
@@ -33,12 +35,30 @@ class Finding:
     harmless: bool = False
 
 
-def verify(ledger: Ledger, serde: SerializerProtocol, thread_id: str) -> Flow[list[Finding]]:
-    """What is wrong with a thread's rows; nothing, one hopes. Changes nothing."""
+def verify(ledger: Ledger, serde: SerializerProtocol, thread_id: str | None) -> Flow[list[Finding]]:
+    """What is wrong with a thread's rows, or with all threads and the database: nothing, one hopes. Changes nothing."""
+    if thread_id is None:
+        return (yield from _verify_all(ledger, serde))
     session_id = ids.clean(thread_id, "thread_id")
     vault = yield from ledger.vault(serde)
     found: Everything = yield read_everything(session_id)
     return list(_Checks(vault, session_id, found).findings())
+
+
+def _verify_all(ledger: Ledger, serde: SerializerProtocol) -> Flow[list[Finding]]:
+    yield from ledger.ready()
+    findings = [Finding("", "the database", said) for said in (yield check_database())]
+    after = ""
+    while True:
+        page = yield find_sessions(after, None, None)
+        for session_id in page:
+            try:
+                findings += yield from verify(ledger, serde, session_id)
+            except NotALedger as error:  # the others may be whole
+                findings.append(Finding(session_id, "all of it", str(error)))
+        if len(page) < PAGE:
+            return findings
+        after = page[-1]
 
 
 class _Checks:

@@ -17,6 +17,7 @@ TABLES = (
     "pending_writes",
     "working_context",
 )
+TIMES = ("created_at", "updated_at", "started_at", "last_active_at", "run_started_at")
 BYTES = {"body", "content", "memory_ids", "memory_id", "children", "place"}
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -59,6 +60,24 @@ def _read_postgres(connection: psycopg.Connection, sessions: list[str] | None) -
             if row.get(column) is not None:
                 row[column] = bytes.fromhex(row[column].removeprefix("\\x"))
         yield table, row
+
+
+def comparable(rows: Rows, thread: str) -> Any:
+    """Rows without what differs from one process to the next: times, tokens, owners, and the ids of runs."""
+    found = []
+    for table, members in rows.items():
+        for row in members:
+            kept = {k: v for k, v in row.items() if k not in (*TIMES, "writer", "owner", "payload", "body")}
+            if kept.get("deleted_at") is not None:
+                kept["deleted_at"] = "then"
+            if kept.get("attempt_id") is not None:
+                kept["attempt_id"] = "token"
+            if kept.get("run_id") == thread:
+                kept["run_id"] = "thread"
+            elif table == "sessions":
+                kept["run_id"] = "token"
+            found.append((table, kept))
+    return found
 
 
 def half_written(rows: Rows) -> list[str]:

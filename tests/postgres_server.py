@@ -22,34 +22,65 @@ max_connections = 300
 # fsync and everything else that decides what survives a crash keep the server's defaults: the tests are about that.
 
 
+class OwnServer:
+    """A server from the wheel, in a directory of its own, that can be stopped and started again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._binaries, self._user = _binaries(directory)
+        self._directory, self.data, self._log = directory, directory / "data", directory / "log"
+        self.url = f"postgresql://postgres@/postgres?host={quote(str(directory), safe='')}"
+        self._run("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
+        with (self.data / "postgresql.conf").open("a") as configuration:
+            configuration.write(SETTINGS.format(directory=directory))
+        self.start()
+
+    def start(self, settings: str = "") -> None:
+        """Starts it, with settings as on its command line."""
+        self._run("pg_ctl", "--wait", "--timeout=60", "--options", settings, "start")
+
+    def stop(self, mode: str = "immediate") -> None:
+        """Stops it: "immediate" is as if it had crashed, "fast" ends its clients first."""
+        self._run("pg_ctl", "--wait", f"--mode={mode}", "stop")
+
+    def stand_by(self) -> None:
+        """From its next start on it is a standby, which can be read only, until it is promoted."""
+        (self.data / "standby.signal").touch()
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "--wait", "promote")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        # To a file, not a pipe: the server inherits it, and a pipe would not end before the server does.
+        with self._log.open("a") as output:
+            code = subprocess.run(
+                [self._binaries / program, "-D", self.data, *arguments],
+                stdout=output, stderr=output, cwd=self._directory, user=self._user,
+            ).returncode  # fmt: skip
+        if code:
+            raise RuntimeError(f"{program} failed with code {code}:\n{self._log.read_text()}")
+
+
 @contextmanager
-def own_server() -> Iterator[str]:
-    """Start a server from the wheel in a directory of its own, give its URL, then stop it and leave nothing behind."""
+def restartable_server() -> Iterator[OwnServer]:
+    """Start a server from the wheel, and in the end stop it and leave nothing behind."""
     # A short path, since a socket's may hold about 100 characters.
     directory = Path(tempfile.mkdtemp(prefix="ledger-pg-"))
     try:
-        binaries, user = _binaries(directory)
-        data, log = directory / "data", directory / "log"
-
-        def run(program: str, *arguments: str) -> None:
-            # To a file, not a pipe: the server inherits it, and a pipe would not end before the server does.
-            with log.open("a") as output:
-                code = subprocess.run(
-                    [binaries / program, "-D", data, *arguments], stdout=output, stderr=output, cwd=directory, user=user
-                ).returncode
-            if code:
-                raise RuntimeError(f"{program} failed with code {code}:\n{log.read_text()}")
-
-        run("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
-        with (data / "postgresql.conf").open("a") as configuration:
-            configuration.write(SETTINGS.format(directory=directory))
-        run("pg_ctl", "--wait", "--timeout=60", "start")
+        server = OwnServer(directory)
         try:
-            yield f"postgresql://postgres@/postgres?host={quote(str(directory), safe='')}"
+            yield server
         finally:
-            run("pg_ctl", "--wait", "--mode=immediate", "stop")
+            if (server.data / "postmaster.pid").exists():
+                server.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def own_server() -> Iterator[str]:
+    """The URL of a server from the wheel."""
+    with restartable_server() as server:
+        yield server.url
 
 
 def _binaries(directory: Path) -> tuple[Path, str | None]:

@@ -22,10 +22,9 @@ from langgraph_ledger import LedgerSaver
 from tests.crash_scenarios import GROUP, SCENARIOS, graph_of
 from tests.crash_worker import APPLICATION, Crashes
 from tests.four_ways import Backend
-from tests.ledger_rows import Rows, half_written, read_rows
+from tests.ledger_rows import Rows, comparable, half_written, read_rows
 from tests.postgres_server import create_database, drop_database
 
-TIMES = ("created_at", "updated_at", "started_at", "last_active_at", "run_started_at")
 KILLED = -9
 
 
@@ -69,22 +68,6 @@ class Remains:
             return read_rows(connection, names)
         finally:
             connection.close()
-
-
-def comparable(rows: Rows, thread: str) -> Any:
-    """Rows without what differs from one process to the next: times, tokens, owners, and the ids of runs."""
-    found = []
-    for table, members in rows.items():
-        for row in members:
-            kept = {k: v for k, v in row.items() if k not in (*TIMES, "writer", "owner", "payload", "body")}
-            if kept.get("deleted_at") is not None:
-                kept["deleted_at"] = "then"
-            if kept.get("run_id") == thread:
-                kept["run_id"] = "thread"
-            elif table == "sessions":
-                kept["run_id"] = "token"
-            found.append((table, kept))
-    return found
 
 
 def left(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, **options: Any) -> Iterator[Remains]:

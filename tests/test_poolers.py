@@ -1,11 +1,7 @@
 """What stands between a saver and Postgres: a pooler is noticed, and nothing is asked of it that it does not do."""
 
-import contextlib
-import socket
 import struct
-import threading
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import psycopg
 import pytest
@@ -13,76 +9,28 @@ import pytest
 from langgraph_ledger import LedgerSaver, StateConflict
 from tests.direct import at, save
 from tests.four_ways import Flavoured
+from tests.proxy import Proxy
 
 FreshUrl = Callable[[], str]
 
 
-def _exactly(source: socket.socket, count: int) -> bytes:
-    data = b""
-    while len(data) < count:
-        part = source.recv(count - len(data))
-        if not part:
-            raise ConnectionError
-        data += part
-    return data
-
-
-def _pump(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while data := source.recv(65_536):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-
-
-def _connected(host: str, port: int) -> socket.socket:
-    if not host.startswith("/"):
-        return socket.create_connection((host, port))
-    server = socket.socket(socket.AF_UNIX)
-    server.connect(f"{host}/.s.PGSQL.{port}")
-    return server
-
-
-def _serve(client: socket.socket, host: str, port: int) -> None:
-    """One client: the server's greeting, with another backend's number in it as poolers do, then all as it is."""
-    with client, _connected(host, port) as server, contextlib.suppress(OSError):
-        threading.Thread(target=_pump, args=(client, server), daemon=True).start()
-        kind = b""
-        while kind != b"Z":
-            kind, size = struct.unpack("!cI", _exactly(server, 5))
-            body = _exactly(server, size - 4)
-            if kind == b"K":
-                body = struct.pack("!I", 1_000_000_007) + body[4:]
-            client.sendall(struct.pack("!cI", kind, size) + body)
-        _pump(server, client)
+def _anothers(kind: bytes, body: bytes) -> bytes:
+    """The server's greeting with another backend's number in it, as poolers give it."""
+    return struct.pack("!I", 1_000_000_007) + body[4:] if kind == b"K" else body
 
 
 @pytest.fixture
 def pooled(fresh_postgres_url: FreshUrl) -> Iterator[FreshUrl]:
     """Makes URLs of empty databases that are reached through a proxy with a pooler's greeting."""
-    listeners = []
+    proxies: list[Proxy] = []
 
     def make() -> str:
-        info = psycopg.conninfo.conninfo_to_dict(fresh_postgres_url())
-        with psycopg.connect(**info) as connection:
-            address = (connection.info.host, connection.info.port)
-        listener = socket.create_server(("127.0.0.1", 0))
-        listeners.append(listener)
-
-        def accept() -> None:
-            with contextlib.suppress(OSError):
-                while True:
-                    client, _ = listener.accept()
-                    threading.Thread(target=_serve, args=(client, *address), daemon=True).start()
-
-        threading.Thread(target=accept, daemon=True).start()
-        host, port = listener.getsockname()
-        there: dict[str, Any] = {**info, "host": host, "port": port, "sslmode": "disable", "gssencmode": "disable"}
-        there.pop("hostaddr", None)
-        return psycopg.conninfo.make_conninfo(**there)
+        proxies.append(Proxy(fresh_postgres_url(), _anothers))
+        return proxies[-1].url
 
     yield make
-    for listener in listeners:
-        listener.close()
+    for proxy in proxies:
+        proxy.close()
 
 
 def thresholds(saver: LedgerSaver) -> tuple[int | None, bool]:

@@ -40,17 +40,20 @@ def verify(
     schema: Schema = None,
     json: Json = False,
 ) -> None:
-    """Check every digest and every reference. Exits with 3 if something is damaged, moved or missing."""
+    """Check every digest and every reference; without threads, all, and SQLite's file. Exits with 3 if one is wrong."""
     with ledger(url, schema) as saver:
-        names = threads or [session.session_id for session in saver.sessions(limit=2**31)]
-        found = [finding for name in names for finding in saver.verify(name)]
+        found = [finding for name in threads or [] for finding in saver.verify(name)]
+        found += saver.verify(None) if not threads else []
     damaged = [finding for finding in found if not finding.harmless]
     if json:
         output.as_json([output.fields_of(finding) for finding in found])
     else:
         rows = [(f.thread_id, f.where, f.what) for f in damaged]
         output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
-        output.say(f"threads: {len(names)}, damaged rows: {len(damaged)}, unused chunks: {len(found) - len(damaged)}")
+        output.say(
+            f"threads: {len(threads) if threads else 'all'}, damaged rows: {len(damaged)},"
+            f" unused chunks: {len(found) - len(damaged)}"
+        )
     raise typer.Exit(ATTENTION if damaged else 0)
 
 

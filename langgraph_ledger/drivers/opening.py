@@ -14,7 +14,9 @@ from langgraph_ledger.errors import InvalidInput
 _URL = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _CONNINFO = re.compile(r"^\s*(host|hostaddr|port|dbname|user|password|service|passfile|sslmode)\s*=", re.IGNORECASE)
 _SQLITE_ONLY = ("synchronous", "busy_timeout")
-_POSTGRES_ONLY = ("schema", "min_size", "max_size", "timeout", "max_idle", "max_lifetime", "connection_kwargs")
+_POSTGRES_ONLY = (
+    "schema", "min_size", "max_size", "timeout", "answer_timeout", "max_idle", "max_lifetime", "connection_kwargs",
+)  # fmt: skip
 
 
 def open_driver(target: Any, *, read_only: bool, **options: Any) -> tuple[Driver, str]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
-import select
 import threading
 import time
 import weakref
@@ -25,6 +25,15 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTimeout, TooManyRequests
 
 from langgraph_ledger import sql
+from langgraph_ledger.drivers.connections import (
+    OwnAsyncConnection,
+    OwnConnection,
+    Silence,
+    acheck_alive,
+    aconfigure,
+    check_alive,
+    configure,
+)
 from langgraph_ledger.drivers.shield import shielded
 from langgraph_ledger.drivers.transact import ATTEMPTS, BEGIN, ROLLBACK, Trace, pause, pause_before_retry, transact
 from langgraph_ledger.errors import (
@@ -55,12 +64,10 @@ CONNECTION_DEFAULTS = {
     "tcp_user_timeout": 60_000,
     "application_name": "langgraph_ledger",
 }
-PREPARE_AFTER = 3
-"""How often a connection runs a statement before the server is asked to keep its plan."""
 _BEGINS = frozenset(s.name for s in BEGIN.values())
 _WITHIN = {  # for connections without autocommit, where psycopg itself has sent BEGIN
     "begin_read": "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    "begin_write": "SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE",
+    "begin_write": "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
 }
 
 Given = Any
@@ -80,6 +87,7 @@ class PostgresDriver:
         min_size: int = 1,
         max_size: int = 10,
         timeout: float = 30.0,
+        answer_timeout: float = 60.0,
         max_idle: float = 600.0,
         max_lifetime: float = 3600.0,
         connection_kwargs: dict[str, Any] | None = None,
@@ -90,14 +98,21 @@ class PostgresDriver:
             raise InvalidInput(
                 f"min_size={min_size}, max_size={max_size}: expected 0 <= min_size <= max_size, max >= 1"
             )
+        if not answer_timeout > 0:
+            raise InvalidInput(
+                f"answer_timeout={answer_timeout!r}: expected seconds, more than zero (math.inf: no limit)"
+            )
         self.trace: Trace | None = None
         self.read_only = read_only
+        self._patience = answer_timeout
         self._url, self._given = url, given
         self._dialect = sql.load("postgres", schema)
         self._pool_options: dict[str, Any] = {
             "min_size": min_size,
             "max_size": max_size,
             "timeout": timeout,
+            # It tries ever less often: any longer, and it might rest for all the time that somebody waits for it.
+            "reconnect_timeout": timeout,
             "max_idle": max_idle,
             "max_lifetime": max_lifetime,
             "kwargs": {**CONNECTION_DEFAULTS, **(connection_kwargs or {})},
@@ -111,6 +126,7 @@ class PostgresDriver:
         """Starts without connections: at first, and in the child after a fork (it must not touch its parent's)."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._connecting = threading.Lock()  # another one, for the event loops that take the first for a moment
         self._turn = threading.Lock()  # a given single connection carries one operation at a time
         self._pool: ConnectionPool[Any] | None = None
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = weakref.WeakKeyDictionary()
@@ -187,19 +203,26 @@ class PostgresDriver:
     def _raise_unless_worth_retrying(self, error: Exception, operation: Operation[Any], attempt: int) -> None:
         lost = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
         clash = isinstance(error, (pg.SerializationFailure, pg.DeadlockDetected))
+        in_vain = isinstance(error, (PoolTimeout, TooManyRequests, pg.LockNotAvailable, pg.QueryCanceled))
         allowed = ATTEMPTS if clash else 2  # a fresh connection is tried once
         given_one = isinstance(self._given, (psycopg.Connection, psycopg.AsyncConnection))
-        if (
-            isinstance(error, PoolTimeout | TooManyRequests | pg.LockNotAvailable)
-            or not lost
-            or (given_one and not clash)
-        ):
+        if in_vain or not lost or (given_one and not clash):
             allowed = 0
         if attempt + 1 < allowed:
             return
+        if isinstance(error, PoolTimeout):
+            raise self._no_connection(error, operation.name) from error
         if isinstance(error, psycopg.Error):
             raise translate(error, operation.name) from error
         raise error
+
+    def _no_connection(self, error: PoolTimeout, doing: str) -> DatabaseUnavailable:
+        """A pool tells nothing of why it has no connection: because all are in use, or because it gets none."""
+        size = "your pool" if self._given is not None else f"max_size={self._pool_options['max_size']}"
+        return DatabaseUnavailable(
+            f"{doing}: {error}. Either all connections of {size} were in use, and there should be more of them, or the"
+            " server gives no more: is the server reachable, and below its max_connections?"
+        )
 
     # --- sync
 
@@ -219,19 +242,22 @@ class PostgresDriver:
             if self._given is not None:
                 _check_idle(connection)
             yield connection
+        except Silence:  # the others may have met with the same, and nobody would know before they are used
+            pool.drain()
+            raise
         finally:
             pool.putconn(connection)
 
     def _own_pool(self) -> ConnectionPool[Any]:
-        with self._lock:
+        with self._connecting:
             if self._pool is None:
                 # once without the pool, which would hide the reason of a failure behind its timeout
                 psycopg.connect(self._url or "", **self._pool_options["kwargs"]).close()
                 pool = ConnectionPool(
                     self._url or "",
-                    check=_check_alive,
-                    connection_class=_Own,
-                    configure=_configure if self._may_prepare else None,
+                    check=check_alive,
+                    connection_class=OwnConnection,
+                    configure=configure if self._may_prepare else None,
                     name="langgraph_ledger",
                     **self._pool_options,
                 )
@@ -243,6 +269,7 @@ class PostgresDriver:
 
     def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> T:
         groups = transact(operation)
+        self._set_patience(connection, operation)
         hurried = self._holds_up_a_save()
         try:
             group = next(groups)
@@ -259,6 +286,10 @@ class PostgresDriver:
                     " the thread: use the async methods"
                 ) from error
             raise
+
+    def _set_patience(self, connection: Any, operation: Operation[Any]) -> None:
+        if isinstance(connection, (OwnConnection, OwnAsyncConnection)):
+            connection.patience = math.inf if operation.access is Access.MAINTENANCE else self._patience
 
     def _hurry(self, connection: psycopg.Connection[Any], group: Sequence[Statement]) -> list[Rows]:
         """Sends a group; one that begins a transaction waits for locks but briefly in it."""
@@ -325,6 +356,9 @@ class PostgresDriver:
             if self._given is not None:
                 _check_idle(connection)
             yield connection
+        except Silence:  # the others may have met with the same, and nobody would know before they are used
+            await pool.drain()
+            raise
         finally:
             await pool.putconn(connection)
 
@@ -348,9 +382,9 @@ class PostgresDriver:
                 await first.close()
                 pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
                     self._url or "",
-                    check=_acheck_alive,
-                    connection_class=_AsyncOwn,
-                    configure=_aconfigure if self._may_prepare else None,
+                    check=acheck_alive,
+                    connection_class=OwnAsyncConnection,
+                    configure=aconfigure if self._may_prepare else None,
                     name="langgraph_ledger",
                     **self._pool_options,
                 )
@@ -364,6 +398,7 @@ class PostgresDriver:
 
     async def _arun_on(self, connection: psycopg.AsyncConnection[Any], operation: Operation[T]) -> T:
         groups = transact(operation)
+        self._set_patience(connection, operation)
         try:
             group = next(groups)
             while True:
@@ -473,55 +508,6 @@ def _check_idle(connection: Any) -> None:
         )
 
 
-def _looks_dead(connection: Any) -> bool:
-    """An idle connection has nothing to say; one that the server ended has. Costs no round trip."""
-    poll = getattr(select, "poll", None)
-    if poll is None:
-        return bool(select.select([connection.fileno()], [], [], 0)[0])
-    poller = poll()
-    poller.register(connection.fileno(), select.POLLIN)
-    return bool(poller.poll(0))
-
-
-def _check_alive(connection: psycopg.Connection[Any]) -> None:
-    if _looks_dead(connection):
-        ConnectionPool.check_connection(connection)
-
-
-async def _acheck_alive(connection: psycopg.AsyncConnection[Any]) -> None:
-    if _looks_dead(connection):
-        await AsyncConnectionPool.check_connection(connection)
-
-
-class _Own(psycopg.Connection[Any]):
-    is_direct = False
-    """Whether the server itself is at the other end, with Postgres's own default isolation."""
-
-
-class _AsyncOwn(psycopg.AsyncConnection[Any]):
-    is_direct = False
-
-
-_WHO = "SELECT pg_backend_pid(), current_setting('transaction_isolation'), current_setting('transaction_read_only')"
-
-
-def _get_acquainted(connection: Any, row: Any) -> None:
-    """A pooler tells its clients another backend than the one that answers, and may answer with many."""
-    if row == (connection.info.backend_pid, "read committed", "off") and connection.autocommit:
-        connection.is_direct = True
-        connection.prepare_threshold = PREPARE_AFTER
-
-
-def _configure(connection: psycopg.Connection[Any]) -> None:
-    _get_acquainted(connection, connection.execute(_WHO).fetchone())
-    connection.commit()
-
-
-async def _aconfigure(connection: psycopg.AsyncConnection[Any]) -> None:
-    _get_acquainted(connection, await (await connection.execute(_WHO)).fetchone())
-    await connection.commit()
-
-
 def _unwrapped(connection: Any, group: Sequence[Statement]) -> Sequence[Statement]:
     """The statements of a whole write without begin and commit: a pipeline is a transaction of its own."""
     whole = group[0].name == "begin_write" and group[-1].name == "commit"
@@ -536,10 +522,24 @@ _KINDS: tuple[tuple[type[psycopg.Error], Callable[[str], LedgerError]], ...] = (
     (pg.UniqueViolation, Duplicate),
     (pg.CheckViolation, ReuseRefused),
     (pg.UndefinedTable, lambda s: SchemaMissing(f"{s}. The ledger's tables are not there; setup() creates them")),
-    (pg.ReadOnlySqlTransaction, lambda s: ReadOnlyLedger(f"{s}. The server accepts no writes (a standby?)")),
+    (
+        pg.ReadOnlySqlTransaction,
+        lambda s: ReadOnlyLedger(
+            f"{s}. The server accepts no writes: it is a standby, or default_transaction_read_only"
+            " is on. Name the primary, or make the saver with read_only=True"
+        ),
+    ),
     (
         pg.InsufficientPrivilege,
-        lambda s: ReadOnlyLedger(f"{s}. Let a role that may create tables run setup() once, or grant the right"),
+        lambda s: ReadOnlyLedger(
+            f"{s}. If the tables are there, GRANT the role USAGE on their schema, and SELECT, INSERT, UPDATE, DELETE on"
+            " all of them. If not, let a role that may create them run setup() once"
+        ),
+    ),
+    (pg.QueryCanceled, lambda s: DatabaseUnavailable(f"{s}. A statement_timeout of the server's is too short for it")),
+    (
+        pg.LockNotAvailable,
+        lambda s: DatabaseUnavailable(f"{s}. Somebody had it locked for longer than the server's lock_timeout"),
     ),
     (
         pg.UndefinedColumn,
@@ -547,7 +547,6 @@ _KINDS: tuple[tuple[type[psycopg.Error], Callable[[str], LedgerError]], ...] = (
     ),
     (pg.DuplicateTable, lambda s: NotALedger(f"{s}. Give the saver a schema= of its own")),
     (pg.DuplicateObject, lambda s: NotALedger(f"{s}. Give the saver a schema= of its own")),
-    (PoolTimeout, lambda s: DatabaseUnavailable(f"{s}. Is the server reachable, and is max_size large enough?")),
     (psycopg.OperationalError, DatabaseUnavailable),
     (psycopg.InterfaceError, DatabaseUnavailable),
 )
@@ -555,7 +554,8 @@ _KINDS: tuple[tuple[type[psycopg.Error], Callable[[str], LedgerError]], ...] = (
 
 def translate(error: psycopg.Error, doing: str) -> LedgerError:
     """psycopg's error in the ledger's words."""
-    text = f"{doing}: {str(error).strip() or type(error).__name__}"
+    said = str(error).partition("\nLINE ")[0]  # and not where in the query it was
+    text = f"{doing}: {said.strip() or type(error).__name__}"
     for kind, make in _KINDS:
         if isinstance(error, kind):
             return make(text)

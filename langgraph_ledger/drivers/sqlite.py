@@ -59,18 +59,29 @@ class SqliteDriver:
 
     needs_loop = False
 
-    def __init__(self, path: str, *, synchronous: str = "FULL", busy_timeout: float = 30.0, read_only: bool = False):
+    def __init__(
+        self,
+        path: str,
+        *,
+        synchronous: str = "FULL",
+        busy_timeout: float = 30.0,
+        read_only: bool = False,
+        may_be_lost: bool = False,
+    ) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
             raise NotALedger(f"SQLite {sqlite3.sqlite_version} is too old: RETURNING needs 3.35 or newer")
         if synchronous.upper() not in SYNCHRONOUS:
             raise InvalidInput(f"synchronous={synchronous!r}: expected one of {', '.join(SYNCHRONOUS)}")
         if busy_timeout < 0:
             raise InvalidInput(f"busy_timeout={busy_timeout!r}: expected seconds, zero or more")
-        self.path, self.read_only = path, read_only
+        self._in_memory = path == ":memory:"
+        # absolute: a program may change its folder, and opens connections at any time
+        self.path, self.read_only = path if self._in_memory else os.path.abspath(path), read_only
         self.trace: Trace | None = None
         self._synchronous, self._busy_timeout = synchronous.upper(), busy_timeout
         self._dialect = sql.load("sqlite")
-        self._in_memory = path == ":memory:"
+        self._may_be_lost = may_be_lost
+        self._file: tuple[int, int] | None = None
         self._closed = self._carried = False
         self._side: SqliteDriver | None = None
         self._reset()
@@ -108,7 +119,11 @@ class SqliteDriver:
     def _run_aside(self, operation: Operation[T]) -> T:
         if self._side is None:
             self._side = SqliteDriver(
-                f"{self.path}-working", synchronous="OFF", busy_timeout=self._busy_timeout, read_only=self.read_only
+                f"{self.path}-working",
+                synchronous="OFF",
+                busy_timeout=self._busy_timeout,
+                read_only=self.read_only,
+                may_be_lost=True,
             )
         self._side.trace = self.trace
         try:
@@ -159,6 +174,7 @@ class SqliteDriver:
     def _connection(self, operation: Operation[Any]) -> Iterator[sqlite3.Connection]:
         if operation.access is not Access.READ and self.read_only:
             raise ReadOnlyLedger(f"{operation.name}: the saver on {self.path!r} was opened with read_only=True")
+        self._check_in_place(operation.name)
         with self._gate:
             self._in_use += 1
         try:
@@ -183,6 +199,15 @@ class SqliteDriver:
             with self._gate:
                 self._in_use -= 1
                 self._gate.notify_all()
+
+    def _check_in_place(self, doing: str) -> None:
+        """SQLite goes on in a file that was deleted or replaced: all would seem well, and be lost. Takes 2 us."""
+        if self._file is None or self._file == _identity(self.path):
+            return
+        raise DatabaseUnavailable(
+            f"{doing}: {self.path!r} was deleted, or replaced by another file, while this saver had it open. Nothing is"
+            " stored there any more: put the file back, or close the saver and make a new one"
+        )
 
     def _before_fork(self) -> None:
         """Closes the connections when nobody uses them, and keeps everybody from opening new ones.
@@ -224,7 +249,9 @@ class SqliteDriver:
                 connection.close()
                 raise
         except sqlite3.Error as error:
-            raise translate(error, f"opening {self.path!r}") from error
+            raise translate(error, "opening", repr(self.path)) from error
+        if self._file is None and not self._in_memory and not self._may_be_lost:
+            self._file = _identity(self.path)
         return connection
 
     def _connect(self) -> sqlite3.Connection:
@@ -275,6 +302,15 @@ class SqliteDriver:
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    """Which file is at a path."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 _drivers: weakref.WeakSet[SqliteDriver] = weakref.WeakSet()
@@ -465,7 +501,7 @@ def _carry_out(
                 _execute(cursor, Statement("rollback_part") if savepoint else ROLLBACK, dialect, trace)
         groups.close()
         if isinstance(error, sqlite3.Error):
-            raise translate(error, operation.name) from error
+            raise translate(error, operation.name, _file_of(cursor.connection)) from error
         raise
 
 
@@ -491,7 +527,7 @@ def run_group(
             with contextlib.suppress(sqlite3.Error):
                 _execute(cursor, ROLLBACK, dialect, trace)
         for operation, ticket in group:
-            ticket.set_exception(_shared(error, operation.name))
+            ticket.set_exception(_shared(error, operation.name, connection))
         if not isinstance(error, Exception):
             raise
         return
@@ -501,10 +537,10 @@ def run_group(
         _resolve(ticket, outcome)
 
 
-def _shared(error: BaseException, doing: str) -> BaseException:
+def _shared(error: BaseException, doing: str, connection: sqlite3.Connection) -> BaseException:
     """What took a whole group along, for one that was in it. An interrupt is meant for one thread alone."""
     if isinstance(error, sqlite3.Error):
-        return translate(error, doing)
+        return translate(error, doing, _file_of(connection))
     if isinstance(error, Exception):
         return error
     return DatabaseUnavailable(f"{doing}: it shared a commit with an operation that was interrupted; nothing is stored")
@@ -550,25 +586,43 @@ def _execute(cursor: sqlite3.Cursor, statement: Statement, dialect: sql.Dialect,
     return rows
 
 
-def translate(error: sqlite3.Error, doing: str) -> DatabaseError:
+def _file_of(connection: sqlite3.Connection) -> str:
+    """The name of a connection's file, as messages show it."""
+    with contextlib.suppress(sqlite3.Error):
+        for _, name, path in _cursor(connection).execute("PRAGMA database_list").fetchall():
+            if name == "main" and path:
+                return repr(path)
+    return "the database"
+
+
+_BESIDE = "SQLite keeps two more files beside a ledger, even while it is only read"
+
+
+def translate(error: sqlite3.Error, doing: str, file: str) -> DatabaseError:
     """SQLite's error in the ledger's words."""
-    text = str(error)
+    text, where = str(error), f"{doing}: {file}"
     if "CHECK constraint" in text:
         return ReuseRefused(f"{doing}: {text}")
     if isinstance(error, sqlite3.IntegrityError):
         return Duplicate(f"{doing}: {text}")
-    if "is not a database" in text or "malformed" in text:
-        return NotALedger(f"{doing}: the file is not a usable SQLite database ({text})")
+    if "is not a database" in text:
+        return NotALedger(f"{where} is not a usable SQLite database ({text})")
+    if "malformed" in text:
+        return NotALedger(
+            f"{where} is damaged ({text}). Restore it from a backup, or save what can be read with SQLite's .recover"
+        )
     if "locked" in text or "busy" in text:
         return DatabaseUnavailable(
-            f"{doing}: another connection kept the database locked for longer than busy_timeout ({text})"
+            f"{where} was kept locked by another connection for longer than busy_timeout ({text})"
         )
     if "unable to open" in text:
-        return DatabaseUnavailable(f"{doing}: cannot open the file: does its directory exist and may it be written?")
+        return DatabaseUnavailable(
+            f"{where} cannot be opened: does its directory exist, and may files be made in it? {_BESIDE}"
+        )
     if "readonly" in text:
-        return ReadOnlyLedger(f"{doing}: the database file or its directory is read-only ({text})")
-    if "no such column" in text or "has no column" in text:
-        return NotALedger(f"{doing}: a table of the ledger's name exists but is not the ledger's ({text})")
-    if "already exists" in text:
-        return NotALedger(f"{doing}: a table of the ledger's name exists but is not the ledger's ({text})")
+        return ReadOnlyLedger(f"{where} or its directory is read-only ({text}). {_BESIDE}")
+    if "no such column" in text or "has no column" in text or "already exists" in text:
+        return NotALedger(f"{where} has a table of the ledger's name that is not the ledger's ({text})")
+    if "full" in text or "disk I/O" in text:
+        return DatabaseError(f"{where} could not be written or read ({text}); nothing of this is stored")
     return DatabaseError(f"{doing}: {text}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from langgraph_ledger.operations.working import WorkingRow
 from langgraph_ledger.places import Fetched, MemoryRow, WriteRow
@@ -301,12 +302,14 @@ def read_root(session_id: str) -> Operation[Head | None]:
     return Operation("read_root", Access.READ, steps)
 
 
-def log_entry(session_id: str, agent_id: str, kind: str, now: str, **facts: str | None) -> Operation[None]:
-    """Appends one entry to the log, in a transaction of its own."""
-    optional = {key: facts.get(key) for key in ("checkpoint_id", "parent_id", "run_id", "task_id")}
-    entry = {"session_id": session_id, "agent_id": agent_id, "checkpoint_type": kind, "now": now, **optional}
+def log_rejection(
+    session_id: str, agent_id: str, checkpoint_id: str | None, parent_id: str | None, payload: str, now: str
+) -> Operation[None]:
+    """Appends a refused write to the log, in a transaction of its own, and once: `attempt_id` tells it from others."""
+    entry = {"session_id": session_id, "agent_id": agent_id, "checkpoint_id": checkpoint_id, "parent_id": parent_id}
+    entry |= {"attempt_id": uuid4().hex, "payload": payload, "now": now}
 
     def steps() -> Steps[None]:
-        yield batch(Statement("insert_log", {**entry, "payload": facts.get("payload") or "{}"}), last=True)
+        yield batch(Statement("insert_rejection", entry), last=True)
 
-    return Operation(f"log {kind}", Access.WRITE, steps)
+    return Operation("log write_rejected", Access.WRITE, steps)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from langgraph_ledger.errors import InvalidInput
+from langgraph_ledger.operations.checkpoints import Head
 from langgraph_ledger.records import as_time, to_json
 from langgraph_ledger.statements import Access, Operation, Row, Statement, Steps, batch
 
@@ -312,10 +313,13 @@ def copy_session(
     both = {"session_id": session_id, "target_id": target_id}
 
     def steps() -> Steps[bool]:
-        source, target = yield batch(
+        source, target, root = yield batch(
             Statement("lock_session", {"session_id": session_id}),
             Statement("read_session_heads", {"session_id": target_id}),
+            Statement("read_head", {"session_id": target_id, "agent_id": ""}),
         )
+        if root and Head(*root[0]).writer == token:
+            return True  # our own commit, whose answer was lost
         if not source:
             return False
         if any(head is not None for _, head in target):

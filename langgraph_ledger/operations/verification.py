@@ -24,16 +24,27 @@ class Everything:
     memory: Fetched
 
 
+def check_database() -> Operation[list[str]]:
+    """What the database itself finds wrong with its structure. SQLite reads all of the file; Postgres is not asked."""
+
+    def steps() -> Steps[list[str]]:
+        (rows,) = yield batch(Statement("check_database"), last=True)
+        return [said for (said,) in rows if said != "ok"]
+
+    return Operation("verify", Access.READ, steps)
+
+
 def read_everything(session_id: str) -> Operation[Everything]:
     """All that is stored for a session."""
     place = {"session_id": session_id}
 
     def steps() -> Steps[Everything]:
-        heads, entries, writes, memory = yield batch(
+        heads, entries, writes, memory, _ = yield batch(
             Statement("read_session_heads", place),
             Statement("read_session_entries", place),
             Statement("read_session_writes", place),
             Statement("read_session_chunks", place),
+            Statement("read_session", place),  # nothing to compare it with, but it has to be readable
             last=True,
         )
         rows = [(a, c, WriteRow(task, idx, path, ch, p, ids)) for a, c, path, task, idx, ch, p, ids in writes]

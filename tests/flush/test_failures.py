@@ -1,8 +1,6 @@
 """What goes wrong while changes wait: a database that is full, gone or slow, a fork, an exit, a cancelled task."""
 
 import asyncio
-import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +18,7 @@ from langgraph_ledger import Batched, LedgerError, LedgerSaver
 from langgraph_ledger.errors import DatabaseError, DatabaseUnavailable
 from tests.flush.counting import at, counting, prefix
 from tests.four_ways import Backend, Flavoured
-from tests.postgres_server import create_database, own_server
+from tests.postgres_server import create_database, restartable_server
 
 ROOT = Path(__file__).parent.parent.parent
 NEVER = Batched(100_000, None)
@@ -79,46 +77,6 @@ def _write() -> Any:
 # --- a server that is gone
 
 
-class Server:
-    """A Postgres server that can be stopped and started again."""
-
-    def __init__(self, url: str) -> None:
-        with psycopg.connect(url) as connection:
-            (self.data,) = connection.execute("SHOW data_directory").fetchone()  # type: ignore[misc]
-        pid = self._pid()
-        self.command = Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")[:-1]
-        self.binary = os.readlink(f"/proc/{pid}/exe")
-        self.user = os.stat(self.data).st_uid
-        self.url = create_database(url)
-
-    def _pid(self) -> int:
-        return int(Path(self.data, "postmaster.pid").read_text().splitlines()[0])
-
-    def stop(self) -> None:
-        pid = self._pid()
-        os.kill(pid, signal.SIGQUIT)  # at once, as if it had been killed
-        while Path(f"/proc/{pid}").exists() and Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z":
-            time.sleep(0.01)
-
-    def start(self) -> None:
-        Path(self.data, "postmaster.pid").unlink(missing_ok=True)
-        user = self.user if os.geteuid() == 0 else None
-        subprocess.Popen(
-            [self.binary, *self.command[1:]],
-            user=user,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        for _ in range(1000):
-            try:
-                psycopg.connect(self.url).close()
-                return
-            except psycopg.OperationalError:
-                time.sleep(0.02)
-        raise AssertionError("the server does not start")
-
-
 def patiently(call: Callable[[], Any]) -> Any:
     """A pool that could not connect takes its time before it tries again."""
     deadline = time.monotonic() + 60
@@ -129,7 +87,6 @@ def patiently(call: Callable[[], Any]) -> Any:
             assert time.monotonic() < deadline
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of Popen, for the server that goes on
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("flavour", "flush"),
@@ -137,10 +94,10 @@ def patiently(call: Callable[[], Any]) -> Any:
     ids=str,
 )
 def test_a_server_that_is_stopped_and_started_again(flavour: str, flush: Any) -> None:
-    with own_server() as url:
-        server = Server(url)
+    with restartable_server() as server:
+        url = create_database(server.url)
         runner = asyncio.Runner() if flavour == "async" else None
-        four = Flavoured(LedgerSaver(server.url, flush=flush, timeout=2.0), runner)
+        four = Flavoured(LedgerSaver(url, flush=flush, timeout=2.0), runner)
 
         def each(number: int) -> None:
             if number == 8:
@@ -153,12 +110,12 @@ def test_a_server_that_is_stopped_and_started_again(flavour: str, flush: Any) ->
             four.invoke(graph, START, at("1"), durability="sync")
         assert isinstance(caught.value, DatabaseUnavailable)
         server.start()
-        on_disk = number_on(server.url)
+        on_disk = number_on(url)
         assert on_disk >= (3 if isinstance(flush, Batched) and flush.max_changes == 5 else -1)
         reached = patiently(lambda: four.get_state(graph, at("1"))).values.get("number", 0)
         assert reached >= 7, "what waited has been committed by now"
         assert four.invoke(graph, None, at("1"))["number"] == 60
-        assert number_on(server.url) == 60
+        assert number_on(url) == 60
         four.close()
         if runner is not None:
             runner.close()

@@ -68,7 +68,7 @@ c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
 -- name: begin_write
-BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+BEGIN ISOLATION LEVEL READ COMMITTED;
 
 -- name: commit
 COMMIT;
@@ -96,6 +96,9 @@ SELECT pg_advisory_xact_lock(7236219463881046093);
 
 -- name: create_schema
 {create_schema};
+
+-- name: check_database
+SELECT 'ok';
 
 -- name: find_migrations
 SELECT to_regclass('{schema_literal}ledger_migrations')::text WHERE to_regclass('{schema_literal}ledger_migrations') IS NOT NULL;
@@ -190,10 +193,16 @@ SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_i
     :now::timestamptz
 WHERE {guard};
 
--- name: insert_log
+-- name: insert_rejection
+-- not again if its commit has gone through and only the answer was lost: then it is among the latest
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, run_id, task_id, payload, created_at)
-VALUES (:session_id, :agent_id, :checkpoint_type, :checkpoint_id, :parent_id, :run_id, :task_id, :payload::jsonb, :now::timestamptz);
+    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, attempt_id, payload, created_at)
+SELECT :session_id, :agent_id, 'write_rejected', :checkpoint_id, :parent_id, :attempt_id, :payload::jsonb, :now::timestamptz
+WHERE :attempt_id NOT IN (
+    SELECT r.attempt_id FROM (
+        SELECT l.attempt_id FROM {schema}checkpoint_log l
+        WHERE l.session_id = :session_id AND l.checkpoint_type = 'write_rejected' ORDER BY l.seq DESC LIMIT 100) r
+    WHERE r.attempt_id IS NOT NULL);
 
 -- name: insert_call
 INSERT INTO {schema}checkpoint_log

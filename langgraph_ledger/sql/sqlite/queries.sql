@@ -94,6 +94,9 @@ SELECT 1;
 -- name: create_schema
 SELECT 1;
 
+-- name: check_database
+PRAGMA integrity_check(10);
+
 -- name: find_migrations
 SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'ledger_migrations';
 
@@ -179,10 +182,16 @@ SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_i
     :now
 WHERE {guard};
 
--- name: insert_log
+-- name: insert_rejection
+-- not again if its commit has gone through and only the answer was lost: then it is among the latest
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, run_id, task_id, payload, created_at)
-VALUES (:session_id, :agent_id, :checkpoint_type, :checkpoint_id, :parent_id, :run_id, :task_id, :payload, :now);
+    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, attempt_id, payload, created_at)
+SELECT :session_id, :agent_id, 'write_rejected', :checkpoint_id, :parent_id, :attempt_id, :payload, :now
+WHERE :attempt_id NOT IN (
+    SELECT r.attempt_id FROM (
+        SELECT l.attempt_id FROM {schema}checkpoint_log l
+        WHERE l.session_id = :session_id AND l.checkpoint_type = 'write_rejected' ORDER BY l.seq DESC LIMIT 100) r
+    WHERE r.attempt_id IS NOT NULL);
 
 -- name: insert_call
 INSERT INTO {schema}checkpoint_log

@@ -1,0 +1,150 @@
+"""A Postgres that is there and says no: each time an error that says whose turn it is, and nothing is stored."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from langgraph_ledger import LedgerSaver
+from langgraph_ledger.errors import DatabaseUnavailable, ReadOnlyLedger, ThreadLocked
+from tests.crash_scenarios import SCENARIOS, Actor, put
+from tests.direct import at, save
+from tests.four_ways import Flavoured
+
+Options = Callable[..., Flavoured]
+
+
+@pytest.fixture
+def url(fresh_postgres_url: Callable[[], str]) -> str:
+    found = fresh_postgres_url()
+    with LedgerSaver(found) as saver:
+        saver.setup()
+    return found
+
+
+@pytest.fixture
+def owner(url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def under(url: str, flavour: str) -> Iterator[Options]:
+    """Opens savers whose sessions begin with settings of the server's."""
+    opened: list[Flavoured] = []
+    runner = asyncio.Runner() if flavour == "async" else None
+
+    def open_one(*settings: str, **options: Any) -> Flavoured:
+        given = {"options": " ".join(f"-c {setting}" for setting in settings)}
+        opened.append(Flavoured(LedgerSaver(url, connection_kwargs=given, **options), runner))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
+    if runner is not None:
+        runner.close()
+
+
+def stored(url: str) -> list[str]:
+    with LedgerSaver(url) as saver:
+        return [found.checkpoint["id"] for found in saver.list(None)]
+
+
+def test_read_only_by_default(under: Options, url: str) -> None:
+    """As hosts set it when a disk is full. It is not overruled."""
+    save(under(), at("thread"), "1")
+    four = under("default_transaction_read_only=on")
+    assert four.get_tuple(at("thread")).checkpoint["id"] == "1"
+    with pytest.raises(ReadOnlyLedger, match=r"put: .*default_transaction_read_only is on"):
+        save(four, at("thread", "1"), "2")
+    with pytest.raises(ReadOnlyLedger, match="read_only=True"):
+        under("default_transaction_read_only=on", schema="elsewhere").get_tuple(at("thread"))
+    assert stored(url) == ["1"]
+
+
+@pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout"])
+def test_a_limit_of_the_servers(under: Options, owner: psycopg.Connection[Any], url: str, setting: str) -> None:
+    four = under(f"{setting}=30", max_size=1)
+    save(four, at("thread"), "1")
+    with owner.transaction():
+        owner.execute("LOCK TABLE agent_state_ledger")
+        with pytest.raises(DatabaseUnavailable, match=rf"put: .*{setting}") as caught:
+            save(four, at("thread", "1"), "2")
+    assert not isinstance(caught.value, ThreadLocked), "nobody holds up a loop here"
+    save(four, at("thread", "1"), "2")
+    assert stored(url) == ["2", "1"]
+
+
+@pytest.mark.parametrize("code", ["serialization_failure", "deadlock_detected"])
+def test_a_clash_is_tried_again(under: Options, owner: psycopg.Connection[Any], url: str, code: str) -> None:
+    owner.execute("CREATE SEQUENCE clashes")
+    owner.execute(
+        "CREATE FUNCTION clash() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF nextval('clashes') <= 3 THEN"
+        f" RAISE EXCEPTION 'a clash' USING ERRCODE = '{code}'; END IF; RETURN NEW; END $$"
+    )
+    owner.execute("CREATE TRIGGER clash BEFORE INSERT ON checkpoint_log FOR EACH ROW EXECUTE FUNCTION clash()")
+    four = under()
+    save(four, at("thread"), "1")
+    assert owner.execute("SELECT last_value FROM clashes").fetchone() == (4,)
+    owner.execute("ALTER SEQUENCE clashes INCREMENT BY -1 MINVALUE -100")
+    with pytest.raises(DatabaseUnavailable, match="a clash"):
+        save(four, at("thread", "1"), "2")
+    assert owner.execute("SELECT last_value FROM clashes").fetchone() == (0,), "four times in all"
+    assert stored(url) == ["1"]
+
+
+# --- rights
+
+
+@pytest.fixture
+def role(owner: psycopg.Connection[Any]) -> Iterator[str]:
+    name = f"ledger_{uuid4().hex}"
+    owner.execute(f"CREATE ROLE {name}")
+    yield name
+    owner.execute(f"DROP OWNED BY {name}")
+    owner.execute(f"DROP ROLE {name}")
+
+
+def test_a_role_without_rights(under: Options, owner: psycopg.Connection[Any], role: str) -> None:
+    under(schema="own").call("setup")
+    four = under(f"role={role}", schema="own")
+    asked = [lambda: four.get_tuple(at("t")), lambda: save(four, at("t"), "1"), lambda: four.call("setup")]
+    for ask in asked:
+        with pytest.raises(ReadOnlyLedger, match=r"permission denied for schema own.*GRANT the role USAGE"):
+            ask()
+    owner.execute(f"GRANT USAGE ON SCHEMA own TO {role}")
+    for ask in asked:
+        with pytest.raises(ReadOnlyLedger, match=r"permission denied for table ledger_migrations.*SELECT, INSERT"):
+            ask()
+    owner.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA own TO {role}")
+    assert four.get_tuple(at("t")) is None
+    with pytest.raises(ReadOnlyLedger, match=r"permission denied for table agent_state_ledger.*GRANT"):
+        save(four, at("t"), "1")
+    other = under(f"role={role}", schema="new")
+    with pytest.raises(ReadOnlyLedger, match=r"permission denied for database.*may create them run setup\(\) once"):
+        other.get_tuple(at("t"))
+
+
+def test_a_role_with_the_rights_that_the_error_names(under: Options, owner: psycopg.Connection[Any], role: str) -> None:
+    """It needs no right to create anything once the tables are there."""
+    under(schema="own").call("setup")
+    owner.execute(f"GRANT USAGE ON SCHEMA own TO {role}")
+    owner.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA own TO {role}")
+    four = under(f"role={role}", schema="own", working_channels={"larger"})
+    four.call("setup")
+    for name, scenario in SCENARIOS.items():
+        if name != "many":
+            actor = Actor(four, name)
+            for step in (*scenario.ready, *scenario.calls):
+                step(actor)
+    four.call("set_ttl", "put_writes", None)
+    four.call("sweep")
+    assert {
+        finding.what for name in SCENARIOS for finding in four.call("verify", name) if not finding.harmless
+    } == set()
+    assert len(four.call("rejected_writes")) == 1
+    put(1)(Actor(four, "last"))
