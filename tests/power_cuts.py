@@ -36,8 +36,9 @@ class _Vfs(ctypes.Structure):
     )  # fmt: skip
 
 
-_OPEN = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.c_char_p, _pointer, ctypes.c_int, _pointer)
-_DELETE = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.c_char_p, ctypes.c_int)
+# names as addresses: SQLite keeps them, and a copy of Python's would be gone
+_OPEN = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _pointer, _pointer, ctypes.c_int, _pointer)
+_DELETE = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _pointer, ctypes.c_int)
 _WRITE = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _pointer, ctypes.c_int, _int64)
 _TRUNCATE = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _int64)
 _SYNC = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, ctypes.c_int)
@@ -65,19 +66,19 @@ def record(events: list[Event]) -> None:
     names: dict[int, str] = {}
     methods: dict[int, Any] = {}
 
-    def opened(this: int, name: bytes | None, file: int, flags: int, out: int) -> int:
+    def opened(this: int, name: int | None, file: int, flags: int, out: int) -> int:
         code = _OPEN(original.open)(this, name, file, flags, out)
         table = ctypes.cast(file, ctypes.POINTER(_pointer))
         if code == 0 and table[0] and name is not None:
-            names[file] = Path(name.decode()).name
+            names[file] = Path(ctypes.string_at(name).decode()).name
             if table[0] not in methods:
                 methods[table[0]] = _noting(table[0], names, events)
             table[0] = ctypes.addressof(methods[table[0]])
         return code
 
-    def deleted(this: int, name: bytes, sync: int) -> int:
+    def deleted(this: int, name: int, sync: int) -> int:
         code = _DELETE(original.delete)(this, name, sync)
-        events.append(Event("delete", Path(name.decode()).name))
+        events.append(Event("delete", Path(ctypes.string_at(name).decode()).name))
         return code
 
     vfs.name = b"recording"

@@ -1,6 +1,7 @@
 """Many processes on one database: the first call of all of them at once, and saves side by side."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +15,8 @@ from tests.four_ways import Backend
 from tests.many_processes import THREAD
 
 ROUNDS, PROCESSES = 10, 8
-PUTS = 40
+WRITERS, PUTS = (int(number) for number in os.environ.get("LEDGER_WRITERS", "4x40").split("x"))
+"""Processes that save side by side, and how often each does: "8x500" is the long form."""
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +63,8 @@ def test_the_first_calls_in_one_schema(fresh_postgres_url: Callable[[], str], as
 
 
 def test_saves_side_by_side(backend: Backend, ask: Callable[..., list[str]]) -> None:
-    assert ask(what="many puts", processes=4, url=backend.url, how=PUTS) == []
+    assert ask(what="many puts", processes=WRITERS, url=backend.url, how=PUTS) == []
     with LedgerSaver(backend.url) as saver:
-        for number in range(4):
+        for number in range(WRITERS):
             found = saver.list({"configurable": {"thread_id": f"{THREAD} {number}"}})
             assert [item.checkpoint["id"] for item in found] == [f"{number}-{n}" for n in reversed(range(PUTS))]

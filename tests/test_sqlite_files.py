@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from langgraph_ledger import LedgerSaver
+from langgraph_ledger.drivers import file_systems
 from langgraph_ledger.errors import DatabaseUnavailable, LedgerError, NotALedger
 from tests.crash_scenarios import THREE, Actor
 from tests.direct import at, save
@@ -127,6 +128,7 @@ def test_a_page_that_is_damaged(sqlite_path: str, tmp_path: Path) -> None:
 READ_ONLY = """
 import os, sys
 from langgraph_ledger import LedgerSaver
+from langgraph_ledger.drivers import file_systems
 from langgraph_ledger.errors import DatabaseUnavailable, ReadOnlyLedger
 from tests.direct import at, save
 
@@ -261,3 +263,30 @@ def test_another_process_holds_the_lock(open_four: Callable[..., Flavoured], sql
         patient.saver._driver.trace = let_go
         save(patient, place, "2")
     assert [found.checkpoint["id"] for found in patient.list(at("thread"))] == ["2", "1"]
+
+
+# --- a file system that several machines share
+
+
+def test_a_network_file_system(
+    open_four: Callable[..., Flavoured], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A warning says so, once for a saver. The table of what is mounted is one that names the test's folder."""
+    folder = tmp_path / "at work"
+    folder.mkdir()
+    table = tmp_path / "mountinfo"
+    monkeypatch.setattr(file_systems, "MOUNTS", str(table))
+    point = os.path.realpath(folder).replace(" ", r"\040")
+    table.write_text(
+        f"21 1 8:1 / / rw - ext4 /dev/sda1 rw\n22 21 0:5 / {point} rw shared:1 - nfs4 server:/ rw\n"
+        f"23 21 0:6 / {point[:-1]} rw - cifs server rw\n"
+    )
+    four = Flavoured(LedgerSaver(folder / "ledger.db"), open_four().runner)
+    with pytest.warns(RuntimeWarning, match=r"ledger\.db' is on a network file system \(nfs4\)") as caught:
+        save(four, at("thread"), "1")
+    assert len(caught) == 1
+    save(four, at("thread", "1"), "2")
+    assert four.get_tuple(at("thread")).checkpoint["id"] == "2"
+    four.close()
+    with LedgerSaver(tmp_path / "beside it.db") as saver:
+        saver.setup()

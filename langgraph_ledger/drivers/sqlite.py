@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from langgraph_ledger import sql
+from langgraph_ledger.drivers.file_systems import warn_if_networked
 from langgraph_ledger.drivers.shield import shielded
 from langgraph_ledger.drivers.transact import BEGIN, COMMIT, ROLLBACK, Trace, pause, transact
 from langgraph_ledger.errors import (
@@ -252,6 +253,7 @@ class SqliteDriver:
             raise translate(error, "opening", repr(self.path)) from error
         if self._file is None and not self._in_memory and not self._may_be_lost:
             self._file = _identity(self.path)
+            warn_if_networked(self.path)
         return connection
 
     def _connect(self) -> sqlite3.Connection:
