@@ -225,7 +225,14 @@ def _prefilter(filter: Mapping[str, Any] | None) -> str:
 def matching(found: CheckpointTuple, filter: Mapping[str, Any] | None) -> bool:
     """Whether a checkpoint's metadata has all that the filter asks for, compared as Python values."""
     metadata: Mapping[str, Any] = found.metadata
-    return all(metadata.get(key) == value for key, value in (filter or {}).items())
+    return all(_equal(key, metadata.get(key), value) for key, value in (filter or {}).items())
+
+
+def _equal(key: Any, stored: Any, value: Any) -> bool:
+    try:
+        return bool(stored == value)
+    except Exception as error:
+        raise InvalidInput(f"filter[{key!r}]: {type(value).__name__} cannot be compared: {error}") from error
 
 
 def read_page(
