@@ -260,7 +260,11 @@ def delta_history(
         _, stored = yield read_checkpoint(session_id, agent_id, None, values=False)
         checkpoint_id = stored.checkpoint_id if stored is not None else None
     following, size = checkpoint_id, PAGE
+    seen: set[str] = set()
     while following and walk.remaining:
+        if str(following) in seen:
+            raise ValueNotRestorable(f"thread {session_id!r}: the ancestors of {checkpoint_id!r} go in a circle")
+        seen.add(str(following))
         page, memory = yield ancestors_page(
             session_id, agent_id, str(following), sorted(walk.remaining), size, walk.choose
         )

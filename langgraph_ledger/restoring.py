@@ -39,7 +39,8 @@ def _how_to_allow(refused: list[tuple[str, ...]]) -> str:
     if calls:
         return f"the stored value would have {names} called, which LangGraph's serializer never does"
     return (
-        f"it holds {names}, which this saver's serializer may not restore. If the type is to be trusted, allow it:"
+        f"it holds {names}, which this saver's serializer may not restore. What the schemas of a graph name is allowed"
+        " for graph.checkpointer, if LANGGRAPH_STRICT_MSGPACK is set; to allow it everywhere:"
         f" LedgerSaver(..., serde=JsonPlusSerializer(allowed_msgpack_modules={refused!r}))"
     )
 

@@ -2,8 +2,10 @@
 what it claims, and nothing that is not allowed is executed or made."""
 
 import hashlib
+import itertools
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -59,7 +61,7 @@ def empty_bomb(rows: Rows) -> Place:
 
 def chain(rows: Rows) -> Place:
     ref = chunk(rows, packed([b"x"]), b"", INDEX)
-    for _ in range(3000):
+    for _ in range(1200):
         ref = chunk(rows, packed([-1]), ref.memory_id, INDEX)
     return rope(ref)
 
@@ -148,13 +150,13 @@ def write_rows(backend: Backend, thread: str, place: Place, rows: Rows) -> None:
         "UPDATE checkpoint_log SET body = ?, memory_ids = ? WHERE session_id = ? AND agent_id = 'sub'",
         pack_body(whole, forged, label), forged.memory_ids, thread,
     )  # fmt: skip
-    for memory_id, (encoding, content, children) in rows.items():
-        query(
-            backend,
-            "INSERT INTO agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)"
-            " VALUES (?, ?, ?, 0, ?, ?)",
-            thread, memory_id, encoding, content, children,
-        )  # fmt: skip
+    made = [(thread, memory_id, encoding, 0, *rest) for memory_id, (encoding, *rest) in rows.items()]
+    statement = (
+        "INSERT INTO agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)"
+        f" VALUES {', '.join(['(?, ?, ?, ?, ?, ?)'] * len(made))}"
+    )
+    if made:
+        query(backend, statement, *itertools.chain.from_iterable(made))
 
 
 def test_a_forged_value(
@@ -206,16 +208,15 @@ def test_a_forged_body(open_four: Callable[..., Flavoured], backend: Backend) ->
         if name == "LZ4 that claims 2 GB":
             body = VAULT.seal(value, body_label("", "c1"))
         query(backend, "UPDATE checkpoint_log SET body = ? WHERE session_id = ?", body, thread)
-        reads: list[Callable[[], Any]] = [
-            lambda t=thread: four.get_tuple(at(t)), lambda t=thread: four.list(at(t)),
-            lambda t=thread: four.call("recover", t),
-        ]  # fmt: skip
+        reads: list[Callable[[], Any]] = [lambda t=thread: four.get_tuple(at(t)), lambda t=thread: four.list(at(t))]
         for read in reads:
             with pytest.raises(ValueNotRestorable) as caught:
-                read()
+                pytest.fail(f"{name}: {read()!r}")
             assert thread in str(caught.value), name
             assert "'c1'" in str(caught.value), name
         four.call("verify", thread)
+        with suppress(ValueNotRestorable):  # which may need less of it
+            four.call("recover", thread)
 
 
 def test_forged_columns(four: Flavoured, backend: Backend) -> None:
@@ -224,7 +225,7 @@ def test_forged_columns(four: Flavoured, backend: Backend) -> None:
     save(four, at(thread), "c1", {"told": ["x" * 500]})
     ((body, ids),) = query(backend, "SELECT body, memory_ids FROM checkpoint_log WHERE session_id = ?", thread)
     assert len(ids) == 16
-    query(backend, "UPDATE agent_state_ledger SET owner = 'nobody' WHERE session_id = ?", thread)
+    query(backend, "UPDATE agent_state_ledger SET owner = '[7]' WHERE session_id = ?", thread)
     assert [s.session_id for s in four.call("recoverable") if s.session_id == thread] in ([], [thread])
     other = str(uuid4())
     save(four, at(other), "c1")
@@ -233,7 +234,9 @@ def test_forged_columns(four: Flavoured, backend: Backend) -> None:
         four.get_tuple(at(other))
     query(backend, "UPDATE checkpoint_log SET parent_checkpoint_id = 'c1' WHERE session_id = ?", thread)
     assert four.call("ancestors", at(thread)) == ["c1"]
-    assert four.call("get_delta_channel_history", config=at(thread), channels=["x"]) == {"x": {"writes": []}}
+    with pytest.raises(ValueNotRestorable, match=f"{thread}.*in a circle"):
+        four.call("get_delta_channel_history", config=at(thread), channels=["x"])
+    assert four.call("prune", [thread], keep_last=1) is not None
     if backend.kind == "sqlite":  # Postgres takes nothing else
         query(backend, "UPDATE checkpoint_log SET body = 'text', payload = '{' WHERE session_id = ?", thread)
         query(backend, "UPDATE sessions SET metadata = 'no JSON' WHERE session_id = ?", thread)
