@@ -85,9 +85,14 @@ def refuse_large(size: int, limit: int, where: Where) -> None:
 def serialised(serde: SerializerProtocol, value: Any) -> tuple[str, bytes]:
     """What the serde makes of a value; TypeError for what it takes and would not give back at all."""
     encoding, data = serde.dumps_typed(value)
-    if "numpy" in sys.modules and (b"|O" in data or b"|V" in data) and encoding == "msgpack":
+    if encoding == "msgpack" and may_lose(data):
         _refuse_lost_arrays(serde, data)
     return encoding, data
+
+
+def may_lose(data: bytes | bytearray) -> bool:
+    """Whether there may be an array of objects or records in these bytes. To be sure takes longer."""
+    return "numpy" in sys.modules and (b"|O" in data or b"|V" in data)
 
 
 def _refuse_lost_arrays(serde: SerializerProtocol, data: bytes) -> None:
@@ -136,6 +141,7 @@ class Chunker:
         """Every id that the places refer to, directly or not."""
         self.size = 0
         """Serialised bytes of what has been placed."""
+        self._suspect = False
 
     def place(self, value: Any, where: Where) -> Place:
         """Where `value` is going to be."""
@@ -145,7 +151,10 @@ class Chunker:
         if type(value) in (list, dict) and value and is_plain(self.serde):
             size = self.size
             try:
+                self._suspect = False
                 pieces = self._pieces(value)
+                if self._suspect:
+                    dump(self.serde, value, where)
                 refuse_large(self.size - size, self.vault.limit, where)
                 return self._rope("msgpack", pieces)
             except _Whole:
@@ -243,6 +252,7 @@ class Chunker:
 
     def _counted(self, data: bytes) -> bytes:
         self.size += len(data)
+        self._suspect = self._suspect or may_lose(data)
         return data
 
     def _end(self, group: bytearray, pieces: list[bytes | Ref]) -> bytearray:
@@ -250,6 +260,7 @@ class Chunker:
         if not group:
             return group
         self.size += len(group)
+        self._suspect = self._suspect or may_lose(group)
         pieces.append(self._chunk(bytes(group)) if len(group) > LITERAL_BYTES else bytes(group))
         return bytearray()
 
@@ -309,7 +320,7 @@ class Chunker:
             self._row(PART, serialise())
 
     def _dumped(self, value: Any) -> bytes:
-        encoding, data = serialised(self.serde, value)
+        encoding, data = self.serde.dumps_typed(value)
         if encoding != "msgpack":
             raise _Whole
         return data

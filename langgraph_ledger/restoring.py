@@ -15,21 +15,31 @@ from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_ev
 from langgraph_ledger.errors import ValueNotRestorable
 from langgraph_ledger.places import Where
 
-_heard = threading.local()
+MOST = 100
+"""Of so many refused types an error tells."""
+
+
+class _Heard(threading.local):
+    """What the serializer has refused in this thread since the last `load` began."""
+
+    def __init__(self) -> None:
+        self.refused: list[tuple[str, ...]] = []
+
+
+_heard = _Heard()
 
 
 def load(serde: SerializerProtocol, encoding: str, data: bytes, where: Where) -> Any:
     """A value back from the serde; a failure, or a type that it may not make, names its place."""
-    before, _heard.refused = getattr(_heard, "refused", None), []
+    refused = _heard.refused
+    if refused:  # by somebody else who used a serializer
+        refused.clear()
     try:
         value = serde.loads_typed((encoding, data))
-        refused = dict.fromkeys(_heard.refused)
     except Exception as error:
         raise ValueNotRestorable(f"{where()}: the stored value cannot be restored: {error}") from error
-    finally:
-        _heard.refused = before
     if refused:
-        raise ValueNotRestorable(f"{where()}: {_how_to_allow(list(refused))}")
+        raise ValueNotRestorable(f"{where()}: {_how_to_allow(list(dict.fromkeys(refused)))}")
     return value
 
 
@@ -46,9 +56,9 @@ def _how_to_allow(refused: list[tuple[str, ...]]) -> str:
 
 
 def _note(event: SerdeEvent) -> None:
-    """Keeps what the serializer refuses during a `load` in this thread."""
-    refused = getattr(_heard, "refused", None)
-    if refused is None:
+    """Keeps what the serializer refuses."""
+    refused = _heard.refused
+    if len(refused) >= MOST:
         return
     if event["kind"] == "msgpack_blocked":
         refused.append((event["module"], event["name"]))
