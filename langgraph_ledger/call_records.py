@@ -8,11 +8,9 @@ from datetime import datetime
 from json import loads
 from typing import Any, Literal
 
-import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger.calls import call_label
-from langgraph_ledger.errors import ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.operations.calls import (
@@ -25,7 +23,7 @@ from langgraph_ledger.operations.calls import (
     CallRow,
     read_call,
 )
-from langgraph_ledger.places import Fetched, unpack_place
+from langgraph_ledger.places import Fetched, unpack_sealed
 from langgraph_ledger.records import as_time
 from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
@@ -136,12 +134,8 @@ def _value(shelf: Shelf, row: CallRow) -> Any:
     def where() -> str:
         return f"thread {shelf.session_id!r}, call {row.call_id!r}"
 
-    try:
-        data = shelf.vault.unseal(row.body, call_label(row.call_id, row.attempt_id, row.kind))
-        place = unpack_place(ormsgpack.unpackb(data))
-    except Exception as error:
-        raise ValueNotRestorable(f"{where()}: the stored call is damaged: {error}") from error
-    return shelf.value(place, where)
+    label = call_label(row.call_id, row.attempt_id, row.kind)
+    return shelf.value(unpack_sealed(shelf.vault, row.body, label, "call", where), where)
 
 
 def find_calls(ledger: Ledger, serde: SerializerProtocol, session_id: str, call_id: str) -> Flow[list[CallRecord]]:

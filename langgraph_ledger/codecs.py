@@ -12,6 +12,10 @@ Compression = Literal["lz4", "zstd", "none"]
 
 COMPRESS_BYTES = 192
 """Bytes below this size are left alone: packing saves too little to pay for itself."""
+VALUE_LIMIT = 2**30
+"""How many bytes a value may take when serialised, unless the saver is told otherwise."""
+MOST = {"lz4": 255, "zstd": 2**15}
+"""How many bytes one packed byte can become at most; a frame that claims more lies."""
 ENOUGH = 0.95
 """What is packed must not be larger than this part of the plain bytes, or it is kept plain."""
 
@@ -35,13 +39,23 @@ def compress(encoding: str, data: bytes, compression: Compression = "lz4") -> tu
     return (f"{encoding}+{compression}", packed) if len(packed) < len(data) * ENOUGH else (encoding, data)
 
 
-def expand(encoding: str, data: bytes) -> tuple[str, bytes]:
-    """What `compress` was given."""
+def expand(encoding: str, data: bytes, limit: int = VALUE_LIMIT) -> tuple[str, bytes]:
+    """What `compress` was given; ValueError, and no room is made for it, if it claims more bytes than `limit`."""
     if encoding.endswith("+lz4"):
+        _refuse_claim(int.from_bytes(data[:4], "little"), len(data), MOST["lz4"], limit)
         return encoding[:-4], lz4.block.decompress(data)
     if encoding.endswith("+zstd"):
-        return encoding[:-5], _zstandard()["unpack"](data)
+        zstd = _zstandard()
+        _refuse_claim(zstd["claim"](data), len(data), MOST["zstd"], limit)
+        return encoding[:-5], zstd["unpack"](data)
     return encoding, data
+
+
+def _refuse_claim(claimed: int, packed: int, most: int, limit: int) -> None:
+    if claimed > limit:
+        raise ValueError(f"it unpacks to {claimed:,} bytes, more than value_limit={limit:,}")
+    if claimed > packed * most:
+        raise ValueError(f"{packed:,} packed bytes cannot be {claimed:,} bytes")
 
 
 def _zstandard() -> dict[str, Any]:
@@ -53,5 +67,6 @@ def _zstandard() -> dict[str, Any]:
                 "compression='zstd' needs the extra: pip install 'langgraph-checkpoint-ledger[zstd]'"
             ) from error
         _zstd["pack"] = lambda data: zstandard.ZstdCompressor(level=1).compress(data)
+        _zstd["claim"] = lambda data: zstandard.get_frame_parameters(data).content_size
         _zstd["unpack"] = lambda data: zstandard.ZstdDecompressor().decompress(data)
     return _zstd

@@ -21,7 +21,11 @@ from langgraph_ledger.records import describe, described, text_for_json, to_json
 from langgraph_ledger.vault import Vault
 from langgraph_ledger.working import WORKING_KEY, Kept, refuse_unfit
 
-SECRET = re.compile(r"secret|token|passw|api_?key|credential|authorization|private_?key|cookie", re.IGNORECASE)
+SECRET = re.compile(
+    r"secret|token|pass(w|phrase)|pwd|credential|authori[sz]ation|bearer|jwt|cookie|dsn|connection_?str"
+    r"|(api|access|private|signing|encryption)_?key",
+    re.IGNORECASE,
+)
 """Keys of `configurable` that are not copied to metadata."""
 
 ERROR_SOURCE_NODE = "__error_source_node__"
@@ -169,11 +173,14 @@ def _text(value: Any) -> str | None:
 def merged_metadata(config: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The checkpoint's metadata and, as every LangGraph saver adds them, the config's plain keys; no secrets."""
     merged = dict(metadata or {})
-    for source, from_configurable in ((config.get("metadata"), False), (config.get("configurable"), True)):
+    conf = config.get("configurable") or {}
+    for source in (config.get("metadata"), conf):
         for key, value in (source or {}).items():
             if key in merged or key in EXCLUDED_METADATA_KEYS or key.startswith("__") or key == FLUSH_KEY:
                 continue
-            if isinstance(value, (str, int, float)) and not (from_configurable and SECRET.search(key)):
+            # in the metadata too if LangChain has put it there, as it once did with all that is configurable
+            secret = SECRET.search(key) and (source is conf or str(conf.get(key)) == str(value))
+            if isinstance(value, (str, int, float)) and not secret:
                 merged[key] = value
     return merged
 

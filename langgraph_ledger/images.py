@@ -278,6 +278,9 @@ def header(size: int, *, is_list: bool = True) -> bytes:
     return (b"\xdd" if is_list else b"\xdf") + size.to_bytes(4, "big")
 
 
+_LISTS = frozenset(bytes((first,)) for first in (*range(0x90, 0xA0), 0xDC, 0xDD))
+
+
 def is_list(data: bytes) -> bool:
     """Whether these bytes begin a list."""
-    return data[0] & 0xF0 == 0x90 or data[0] in (0xDC, 0xDD)
+    return data[:1] in _LISTS

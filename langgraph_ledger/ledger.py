@@ -15,7 +15,7 @@ from typing import Any, Literal
 from langgraph.checkpoint.serde.base import CipherProtocol, SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
-from langgraph_ledger.codecs import Compression
+from langgraph_ledger.codecs import VALUE_LIMIT, Compression
 from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.errors import SaverClosed, ValueNotRestorable
 from langgraph_ledger.flow import Flow
@@ -88,11 +88,13 @@ class Ledger:
         redact: Redact | None = None,
         flush: Batched | None = None,
         working_channels: frozenset[str] = frozenset(),
+        value_limit: int = VALUE_LIMIT,
     ) -> None:
         self.driver, self.name = driver, name
         self.on_conflict, self.on_busy, self.owner_timeout = on_conflict, on_busy, owner_timeout
         self.compression, self.ttl_seconds = compression, ttl_seconds
         self.log_tools, self.log_limit, self.redact = log_tools, log_limit, redact
+        self.value_limit = value_limit
         self.runs = Runs()
         self.flush, self.queue = flush, Queue(driver)
         self.working_channels, self.working_ready = working_channels, False
@@ -130,13 +132,13 @@ class Ledger:
         """How this ledger's bytes are sealed with a serializer; first what `ready` does."""
         yield from self.ready(adding=adding)
         if not isinstance(serde, EncryptedSerializer):
-            return PlainVault(serde, self._images)
+            return PlainVault(serde, self._images, self.value_limit)
         for cipher, secret, images in self._secrets:
             if cipher is serde.cipher:
-                return CipherVault(serde.serde, cipher, secret, images)
+                return CipherVault(serde.serde, cipher, secret, images, self.value_limit)
         secret = yield from self._secret(serde.cipher)
         self._secrets.append((serde.cipher, secret, Images()))
-        return CipherVault(serde.serde, serde.cipher, secret, self._secrets[-1][2])
+        return CipherVault(serde.serde, serde.cipher, secret, self._secrets[-1][2], self.value_limit)
 
     def _secret(self, cipher: CipherProtocol) -> Flow[bytes]:
         """The secret that keys chunk ids, stored encrypted: the one that this cipher can read, or a new one."""

@@ -31,6 +31,15 @@ from langgraph_ledger.records import as_time, describe, described, now, to_json
 from langgraph_ledger.runs import Run
 
 
+def as_owner(stored: Any) -> Mapping[str, Any]:
+    """Who took a thread, as the root row says it; nobody if that cannot be read."""
+    try:
+        found = json.loads(stored)
+    except (TypeError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def owner_alive(owner: Mapping[str, Any], last_active: Any, timeout: float) -> bool:
     """Whether the process that took a thread is there: looked up here, elsewhere by the age of its last sign."""
     pid: Any = owner.get("pid")
@@ -70,7 +79,7 @@ def run_begins(
     if head is None or head.status in (None, "completed") or ledger.driver.read_only:
         return
     if head.status == "active" and head.owner:
-        owner = json.loads(head.owner)
+        owner = as_owner(head.owner)
         if owner.get("pid") != os.getpid() and owner_alive(owner, head.updated_at, ledger.owner_timeout):
             return  # somebody is at work; what of it this run gets will be seen when it writes
     with contextlib.suppress(LedgerError):

@@ -12,6 +12,7 @@ serialiser knows). Nothing here knows SQL.
 from __future__ import annotations
 
 import itertools
+import sys
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -20,9 +21,10 @@ from typing import Any
 import ormsgpack
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langgraph_ledger.codecs import Compression, compress
+from langgraph_ledger.codecs import VALUE_LIMIT, Compression, compress
 from langgraph_ledger.errors import ValueNotStorable
 from langgraph_ledger.images import WHOLE, Key, Serialised, header, is_plain, key_of
 from langgraph_ledger.places import (
@@ -37,6 +39,7 @@ from langgraph_ledger.places import (
     write_label,
 )
 from langgraph_ledger.vault import INDEX, PART, Vault
+from langgraph_ledger.verbatim import VerbatimSerializer
 
 INLINE_BYTES = 320
 """Values up to this size stand in the body: a row of their own costs more than it could save."""
@@ -60,15 +63,48 @@ SLICE_BYTES = 32_768
 _SCALARS = frozenset((int, float, bool, type(None), str, bytes))
 
 
-def dump(serde: SerializerProtocol, value: Any, where: Where) -> tuple[str, bytes]:
+def dump(serde: SerializerProtocol, value: Any, where: Where, limit: int = VALUE_LIMIT) -> tuple[str, bytes]:
     """`value` through the serde; a refusal names its place and the path inside the value."""
     try:
-        return serde.dumps_typed(value)
+        encoding, data = serialised(serde, value)
     except Exception as error:
         path, part = culprit(serde, value)
         raise ValueNotStorable(
             f"{where()}: {type(part).__module__}.{type(part).__qualname__} at value{path} cannot be serialised: {error}"
         ) from error
+    refuse_large(len(data), limit, where)
+    return encoding, data
+
+
+def refuse_large(size: int, limit: int, where: Where) -> None:
+    """Raises `ValueNotStorable` for what would not be restored."""
+    if size > limit:
+        raise ValueNotStorable(f"{where()}: the value takes {size:,} bytes, more than value_limit={limit:,}")
+
+
+def serialised(serde: SerializerProtocol, value: Any) -> tuple[str, bytes]:
+    """What the serde makes of a value; TypeError for what it takes and would not give back at all."""
+    encoding, data = serde.dumps_typed(value)
+    if encoding == "msgpack" and may_lose(data):
+        _refuse_lost_arrays(serde, data)
+    return encoding, data
+
+
+def may_lose(data: bytes | bytearray) -> bool:
+    """Whether there may be an array of objects or records in these bytes. To be sure takes longer."""
+    return "numpy" in sys.modules and (b"|O" in data or b"|V" in data)
+
+
+def _refuse_lost_arrays(serde: SerializerProtocol, data: bytes) -> None:
+    """LangGraph stores the addresses of the objects in an array, which become None, and of records only the bytes."""
+
+    def look(code: int, content: bytes) -> None:
+        found = ormsgpack.unpackb(content, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
+        if code == EXT_NUMPY_ARRAY and str(found[0]).startswith(("|O", "|V")):
+            raise TypeError(f"LangGraph's serializer cannot restore an array of dtype {found[0]}")
+
+    if type(serde) is not VerbatimSerializer and is_plain(serde):
+        ormsgpack.unpackb(data, ext_hook=look, option=ormsgpack.OPT_NON_STR_KEYS)
 
 
 def culprit(serde: SerializerProtocol, value: Any, path: str = "", depth: int = 20) -> tuple[str, Any]:
@@ -82,7 +118,7 @@ def culprit(serde: SerializerProtocol, value: Any, path: str = "", depth: int = 
         parts = ((f".{name}", part) for name, part in vars(value).items())
     for step, part in itertools.islice(parts, 10_000) if depth else ():
         try:
-            serde.dumps_typed(part)
+            serialised(serde, part)
         except Exception:
             return culprit(serde, part, path + step, depth - 1)
     return path, value
@@ -105,6 +141,7 @@ class Chunker:
         """Every id that the places refer to, directly or not."""
         self.size = 0
         """Serialised bytes of what has been placed."""
+        self._suspect = False
 
     def place(self, value: Any, where: Where) -> Place:
         """Where `value` is going to be."""
@@ -114,17 +151,24 @@ class Chunker:
         if type(value) in (list, dict) and value and is_plain(self.serde):
             size = self.size
             try:
-                return self._rope("msgpack", self._pieces(value))
+                self._suspect = False
+                pieces = self._pieces(value)
+                if self._suspect:
+                    dump(self.serde, value, where)
+                refuse_large(self.size - size, self.vault.limit, where)
+                return self._rope("msgpack", pieces)
             except _Whole:
                 self.size = size
+            except ValueNotStorable:
+                raise
             except Exception as error:
                 dump(self.serde, value, where)  # says where the serde refuses; if it does not, the fault is ours
                 raise error
         if (key := key_of(value, WHOLE)) is not None and key[1] is WHOLE and is_plain(self.serde):
-            ref = self._recognised(key, lambda: dump(self.serde, value, where)[1], lambda: key)
+            ref = self._recognised(key, lambda: dump(self.serde, value, where, self.vault.limit)[1], lambda: key)
             if isinstance(ref, Ref):
                 return Place("bytes" if type(value) is bytes else "msgpack", None, (ref,))
-        encoding, data = dump(self.serde, value, where)
+        encoding, data = dump(self.serde, value, where, self.vault.limit)
         self.size += len(data)
         if len(data) <= INLINE_BYTES:
             return Place(encoding, data)
@@ -208,6 +252,7 @@ class Chunker:
 
     def _counted(self, data: bytes) -> bytes:
         self.size += len(data)
+        self._suspect = self._suspect or may_lose(data)
         return data
 
     def _end(self, group: bytearray, pieces: list[bytes | Ref]) -> bytearray:
@@ -215,6 +260,7 @@ class Chunker:
         if not group:
             return group
         self.size += len(group)
+        self._suspect = self._suspect or may_lose(group)
         pieces.append(self._chunk(bytes(group)) if len(group) > LITERAL_BYTES else bytes(group))
         return bytearray()
 

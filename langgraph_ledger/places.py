@@ -6,7 +6,6 @@ the bytes of the value. Nothing here serialises, and nothing here knows SQL.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,9 +63,14 @@ class Place:
 def unpack_place(packed: Sequence[Any]) -> Place:
     """The place that `Place.packed` wrote."""
     encoding, delta, content = packed
+    if not isinstance(encoding, str) or not isinstance(delta, bool):
+        raise ValueError("it is no place")
     if isinstance(content, bytes):
         return Place(encoding, content, (), delta)
-    return Place(encoding, None, unpack_shape(*content), delta)
+    pieces = unpack_shape(*content)
+    if not pieces:
+        raise ValueError("it has no pieces")
+    return Place(encoding, None, pieces, delta)
 
 
 def ids_of(pieces: Pieces) -> bytes:
@@ -95,16 +99,23 @@ def pack_shape(pieces: Pieces) -> list[Any]:
 
 
 def unpack_shape(shape: Sequence[Any], ids: bytes) -> Pieces:
-    """The pieces of a shape and its ids."""
+    """The pieces of a shape and its ids; ValueError unless it takes all of them and no more."""
     pieces: list[bytes | Ref] = []
-    following = iter(split_ids(ids))
+    found = split_ids(ids)
+    taken = 0
     for entry in shape:
         if isinstance(entry, bytes):
             pieces.append(entry)
-        elif entry == -1:
-            pieces.append(Ref(next(following), True))
+        elif entry == -1 and taken < len(found):
+            pieces.append(Ref(found[taken], True))
+            taken += 1
+        elif type(entry) is int and 0 < entry <= len(found) - taken:
+            pieces.extend(map(Ref, found[taken : taken + entry]))
+            taken += entry
         else:
-            pieces.extend(map(Ref, itertools.islice(following, entry)))
+            raise ValueError(f"{entry!r:.40} is no piece, or its id is missing")
+    if taken * DIGEST_BYTES != len(ids):
+        raise ValueError("there are ids that no piece takes")
     return pieces
 
 
@@ -169,18 +180,28 @@ def unpack_body(vault: Vault, data: bytes, label: str, where: Where) -> Body:
         if version != BODY_FORMAT:
             raise ValueError(f"unknown body format {version}")
         found = {channel: unpack_place(place) for channel, place in places.items()}
-        return Body((checkpoint[0], checkpoint[1]), (metadata[0], metadata[1]), found, deltas)
+        return Body(_serialised(*checkpoint), _serialised(*metadata), found, [str(channel) for channel in deltas])
     except Exception as error:
         raise ValueNotRestorable(f"{where()}: the stored checkpoint is damaged: {error}") from error
 
 
+def _serialised(encoding: str, data: bytes) -> tuple[str, bytes]:
+    if not isinstance(encoding, str) or not isinstance(data, bytes):
+        raise ValueError("a part of it is no serialised value")
+    return encoding, data
+
+
 def unpack_write(vault: Vault, row: WriteRow, place: tuple[str, str], where: Where) -> Place:
     """Where a pending write's value is."""
+    return unpack_sealed(vault, row.place, write_label(*place, row.task_id, row.idx), "write", where)
+
+
+def unpack_sealed(vault: Vault, data: bytes, label: str, what: str, where: Where) -> Place:
+    """A place that stands in a row by itself."""
     try:
-        data = vault.unseal(row.place, write_label(*place, row.task_id, row.idx))
-        return unpack_place(ormsgpack.unpackb(data))
+        return unpack_place(ormsgpack.unpackb(vault.unseal(data, label)))
     except Exception as error:
-        raise ValueNotRestorable(f"{where()}: the stored write is damaged: {error}") from error
+        raise ValueNotRestorable(f"{where()}: the stored {what} is damaged: {error}") from error
 
 
 Fetched = Mapping[bytes, tuple[str, bytes, bytes | None]]

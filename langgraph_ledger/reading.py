@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, cast
 
-from langgraph.checkpoint.base import Checkpoint, CheckpointTuple, DeltaChannelHistory, PendingWrite
+from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata, CheckpointTuple, DeltaChannelHistory, PendingWrite
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import ids, working
 from langgraph_ledger.conflicts import EXPECT_KEY, SessionBusy, StateConflict
-from langgraph_ledger.errors import InvalidInput
+from langgraph_ledger.errors import InvalidInput, LedgerError, ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import NOTHING_KNOWN, Known, Ledger, Placed
-from langgraph_ledger.lifecycle import owner_alive, run_begins
+from langgraph_ledger.lifecycle import as_owner, owner_alive, run_begins
 from langgraph_ledger.operations.checkpoints import Head, Stored, read_checkpoint
 from langgraph_ledger.operations.listing import Ancestor, Page, Query, ancestors_page, list_page
 from langgraph_ledger.places import Fetched, Place, WriteRow, body_label, unpack_body, unpack_write
 from langgraph_ledger.records import MAX_TEXT, as_time, text_for_json, to_json
 from langgraph_ledger.refusals import refuse_if_busy
+from langgraph_ledger.restoring import load
 from langgraph_ledger.runs import Marked, Run, announce
-from langgraph_ledger.shelf import Shelf, load
+from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
 
 PAGE = 50
@@ -90,7 +90,7 @@ def _busy(ledger: Ledger, run: Run, head: Head | None) -> StateConflict | None:
     """The refusal that waits for a new run if the thread's owner is alive and at work."""
     if head is None or head.status != "active" or not head.owner:
         return None
-    owner = json.loads(head.owner)
+    owner = as_owner(head.owner)
     age = (datetime.now(UTC) - as_time(head.updated_at)).total_seconds()
     pid = owner.get("pid")
     mine = pid == os.getpid() and owner.get("host") == socket.gethostname()
@@ -124,9 +124,22 @@ def decode(
             f"thread {stored.session_id!r}, namespace {stored.agent_id!r}, checkpoint {stored.checkpoint_id!r}{detail}"
         )
 
+    try:
+        return _decode(ledger, vault, stored, run, shelf, where)
+    except LedgerError:
+        raise
+    except Exception as error:  # whole by its digest, and yet no checkpoint: not a saver has written this
+        raise ValueNotRestorable(f"{where()}: the stored checkpoint is damaged: {error!r}") from error
+
+
+def _decode(
+    ledger: Ledger, vault: Vault, stored: Stored, run: Run | None, shelf: Shelf | None, where: Callable[..., str]
+) -> CheckpointTuple:
     body = unpack_body(vault, stored.body, body_label(stored.agent_id, stored.checkpoint_id), where)
     checkpoint = load(vault.serde, *body.checkpoint, where)
     metadata = load(vault.serde, *body.metadata, lambda: where(", metadata"))
+    if not isinstance(checkpoint, dict) or not isinstance(metadata, dict):
+        raise TypeError("its parts are no mappings")
     versions = checkpoint.get("channel_versions") or {}
     names = checkpoint.pop(working.WORKING_KEY, ())
     shelf = shelf or Shelf(vault, stored.session_id, stored.memory)
@@ -150,7 +163,7 @@ def decode(
     return CheckpointTuple(
         config=_config(stored, stored.checkpoint_id, run),
         checkpoint=cast("Checkpoint", checkpoint),
-        metadata=metadata,
+        metadata=cast("CheckpointMetadata", metadata),
         parent_config=_config(stored, stored.parent_id, run) if stored.parent_id else None,
         pending_writes=[
             *(_write(shelf, row, (stored.agent_id, stored.checkpoint_id), where) for row in stored.writes),
@@ -212,7 +225,14 @@ def _prefilter(filter: Mapping[str, Any] | None) -> str:
 def matching(found: CheckpointTuple, filter: Mapping[str, Any] | None) -> bool:
     """Whether a checkpoint's metadata has all that the filter asks for, compared as Python values."""
     metadata: Mapping[str, Any] = found.metadata
-    return all(metadata.get(key) == value for key, value in (filter or {}).items())
+    return all(_equal(key, metadata.get(key), value) for key, value in (filter or {}).items())
+
+
+def _equal(key: Any, stored: Any, value: Any) -> bool:
+    try:
+        return bool(stored == value)
+    except Exception as error:
+        raise InvalidInput(f"filter[{key!r}]: {type(value).__name__} cannot be compared: {error}") from error
 
 
 def read_page(
@@ -240,7 +260,11 @@ def delta_history(
         _, stored = yield read_checkpoint(session_id, agent_id, None, values=False)
         checkpoint_id = stored.checkpoint_id if stored is not None else None
     following, size = checkpoint_id, PAGE
+    seen: set[str] = set()
     while following and walk.remaining:
+        if str(following) in seen:
+            raise ValueNotRestorable(f"thread {session_id!r}: the ancestors of {checkpoint_id!r} go in a circle")
+        seen.add(str(following))
         page, memory = yield ancestors_page(
             session_id, agent_id, str(following), sorted(walk.remaining), size, walk.choose
         )

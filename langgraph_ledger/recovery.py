@@ -5,7 +5,6 @@ Reading changes nothing; `resolve` appends to the log what a person or a probe h
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,7 +20,7 @@ from langgraph_ledger.encoding import what_is_next
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.lifecycle import owner_alive, settle
+from langgraph_ledger.lifecycle import as_owner, owner_alive, settle
 from langgraph_ledger.listings import Sessions
 from langgraph_ledger.operations.calls import (
     HELD_RESOURCE,
@@ -287,7 +286,7 @@ def _crashed(ledger: Ledger, session: Session | None, owner: str | None, timeout
     if session is None or session.status != "active":
         return False
     limit = ledger.owner_timeout if timeout is None else timeout
-    return not owner or not owner_alive(json.loads(owner), session.last_active_at, limit)
+    return not owner or not owner_alive(as_owner(owner), session.last_active_at, limit)
 
 
 def recoverable(ledger: Ledger, idle: timedelta | None) -> Flow[Sessions]:

@@ -41,7 +41,7 @@ from langgraph_ledger import (
 )
 from langgraph_ledger.call_records import CallRecord, find_calls
 from langgraph_ledger.calls import call_id_of
-from langgraph_ledger.codecs import Compression
+from langgraph_ledger.codecs import VALUE_LIMIT, Compression
 from langgraph_ledger.comparing import Diff
 from langgraph_ledger.drivers.opening import open_driver
 from langgraph_ledger.errors import InvalidInput, LedgerError
@@ -81,6 +81,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             given up and the call made once more on a new one; no connection of yours is bounded by it.
         read_only: never writes, not even the tables.
         compression: "lz4", "zstd" (smaller, slower; an extra) or "none"; what is stored says how to read it.
+        value_limit: bytes that a value may take when serialised. A larger one is refused when it is saved, and never
+            unpacked when it is read.
         on_conflict: "raise" refuses a write whose run has been overtaken; "report" logs it and lets it through.
         on_busy: "take_over" lets a new run begin at any time; "refuse" does not while the thread's owner is alive
             and at work. `owner_timeout` is after how many seconds without a write an owner counts as gone where its
@@ -119,6 +121,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         connection_kwargs: Mapping[str, Any] | None = None,
         read_only: bool = False,
         compression: Compression = "lz4",
+        value_limit: int = VALUE_LIMIT,
         on_conflict: OnConflict = "raise",
         on_busy: OnBusy = "take_over",
         owner_timeout: float = 60.0,
@@ -132,6 +135,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         super().__init__(serde=serde)
         if isinstance(log_limit, bool) or not isinstance(log_limit, int) or log_limit < 0:
             raise InvalidInput(f"log_limit={log_limit!r}: expected a number of bytes, zero or more")
+        if isinstance(value_limit, bool) or not isinstance(value_limit, int) or value_limit < 1:
+            raise InvalidInput(f"value_limit={value_limit!r}: expected a number of bytes, at least 1")
         if redact is not None and not callable(redact):
             raise InvalidInput(f"redact={redact!r}: expected a function of tool name, kind of value, and value")
         if on_conflict not in ("raise", "report"):
@@ -165,6 +170,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             redact=redact,
             flush=policies.checked(flush),
             working_channels=working.checked(working_channels),
+            value_limit=value_limit,
         )
         if self._ledger.log_tools or self._ledger.flush is not None:
             tool_log.register()

@@ -6,22 +6,17 @@ import os
 from typing import Any
 
 import ormsgpack
-from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_ledger.codecs import expand
 from langgraph_ledger.errors import ValueNotRestorable
 from langgraph_ledger.images import Image, Unpacked, is_list, is_plain
 from langgraph_ledger.places import Fetched, Pieces, Place, Where, memory_label, split_ids, unpack_shape
+from langgraph_ledger.restoring import load
 from langgraph_ledger.vault import Vault
 
-
-def load(serde: SerializerProtocol, encoding: str, data: bytes, where: Where) -> Any:
-    """A value back from the serde; a failure names its place."""
-    try:
-        return serde.loads_typed((encoding, data))
-    except Exception as error:
-        raise ValueNotRestorable(f"{where()}: the stored value cannot be restored: {error}") from error
+FEWEST, SMALLEST = 1000, 16
+"""Of so many pieces each may be empty; of more, each holds so many bytes on average. See memory.py for what is cut."""
 
 
 class Shelf:
@@ -76,13 +71,22 @@ class Shelf:
             content = row[1]
             if not self.vault.is_open:
                 content = self.vault.unseal(content, memory_label(self.session_id, memory_id))
-            kind, plain = expand(row[0], content)
+            kind, plain = expand(row[0], content, self.vault.limit)
+            digest = self.vault.digest(kind, plain, row[2] or b"")
         except Exception as error:
             raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: {error}") from error
-        if self.vault.digest(kind, plain, row[2] or b"") != memory_id:
+        if digest != memory_id:
             raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: its digest does not match")
         self._plain[memory_id] = plain
         return plain
+
+    def index(self, memory_id: bytes, where: Where) -> Pieces:
+        """What an index refers to, checked."""
+        shape = self.plain(memory_id, where)
+        try:
+            return unpack_shape(ormsgpack.unpackb(shape), self.rows[memory_id][2] or b"")
+        except Exception as error:
+            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: {error}") from error
 
     def reachable(self, ids: bytes) -> frozenset[bytes]:
         """The ids of these rows and of all that they refer to."""
@@ -106,40 +110,56 @@ class Reading:
         self.shelf, self.where, self.images = shelf, where, images
         self.used: set[bytes] = set()
         self.size = 0
+        self.pieces = 0
         self.stubs: list[tuple[bytes, Image]] = []
 
     def data(self, place: Place) -> bytes:
         """The serialised bytes at a place, with stubs."""
         if place.here is not None:
-            self.size = len(place.here)
+            self._grow(len(place.here))
             return place.here
         first = place.pieces[0]
-        self.images = self.images and place.encoding == "msgpack" and isinstance(first, bytes) and is_list(first)
+        if place.encoding != "msgpack" or not isinstance(first, bytes) or not is_list(first):
+            self.images = False
         parts: list[bytes] = []
-        self._join(place.pieces, parts)
+        try:
+            self._join(place.pieces, parts)
+        except RecursionError as error:
+            raise ValueNotRestorable(f"{self.where()}: its memory is damaged: too deep") from error
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _join(self, pieces: Pieces, parts: list[bytes]) -> None:
         shelf = self.shelf
         for piece in pieces:
             if isinstance(piece, bytes):
-                self.size += len(piece)
+                self._grow(len(piece))
                 parts.append(piece)
                 continue
             memory_id = piece.memory_id
             self.used.add(memory_id)
             if piece.is_index:
-                shape = ormsgpack.unpackb(shelf.plain(memory_id, self.where))
-                self._join(unpack_shape(shape, shelf.rows[memory_id][2] or b""), parts)
+                self._grow(0)
+                self._join(shelf.index(memory_id, self.where), parts)
             elif self.images and (found := shelf.images(memory_id, self.where)) and found.elements:
-                self.size += found.size
+                self._grow(found.size)
                 for image in found.elements:
                     parts.append(_STUB + len(self.stubs).to_bytes(4, "big"))
                     self.stubs.append((memory_id, image))
             else:
                 plain = shelf.plain(memory_id, self.where)
-                self.size += len(plain)
+                self._grow(len(plain))
                 parts.append(plain)
+
+    def _grow(self, size: int) -> None:
+        """Counts a piece. Rows may refer to one another so that a few of them claim to be very much."""
+        self.size += size
+        self.pieces += 1
+        if self.size > self.shelf.vault.limit:
+            raise ValueNotRestorable(
+                f"{self.where()}: the stored value takes more than value_limit={self.shelf.vault.limit:,} bytes"
+            )
+        if self.pieces > FEWEST + self.size // SMALLEST:
+            raise ValueNotRestorable(f"{self.where()}: its memory is damaged: too many pieces that hold nothing")
 
     def fill(self, value: list[Any]) -> set[bytes]:
         """Puts the elements where their stubs are; returns the chunks whose stubs stand elsewhere, deeper inside."""

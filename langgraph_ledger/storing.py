@@ -35,8 +35,8 @@ from langgraph_ledger.places import MemoryRow, body_label, unpack_body
 from langgraph_ledger.policies import Batched, Transition
 from langgraph_ledger.records import now
 from langgraph_ledger.refusals import refuse, refuse_if_busy
+from langgraph_ledger.restoring import load
 from langgraph_ledger.runs import Run, Waiting
-from langgraph_ledger.shelf import load
 from langgraph_ledger.statements import Operation
 from langgraph_ledger.vault import Vault
 from langgraph_ledger.working import keep

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from langgraph.checkpoint.serde.base import CipherProtocol, SerializerProtocol
 
+from langgraph_ledger.codecs import VALUE_LIMIT
 from langgraph_ledger.images import Images
 
 SEAL_BYTES = 8
@@ -31,6 +32,8 @@ class Vault(Protocol):
     """Whether values may be shown in SQL, and digests may be guessed."""
     images: Images
     """What this process remembers under these ids."""
+    limit: int
+    """How many bytes a value may take when serialised."""
 
     def digest(self, kind: str, content: bytes, children: bytes) -> bytes: ...
 
@@ -56,8 +59,8 @@ class PlainVault:
 
     is_open = True
 
-    def __init__(self, serde: SerializerProtocol, images: Images | None = None) -> None:
-        self.serde, self.images = serde, images or Images()
+    def __init__(self, serde: SerializerProtocol, images: Images | None = None, limit: int = VALUE_LIMIT) -> None:
+        self.serde, self.images, self.limit = serde, images or Images(), limit
 
     def digest(self, kind: str, content: bytes, children: bytes) -> bytes:
         """The id of a chunk: 127 bits of SHA-256 over what it refers to and what it holds."""
@@ -84,10 +87,15 @@ class CipherVault:
     is_open = False
 
     def __init__(
-        self, serde: SerializerProtocol, cipher: CipherProtocol, secret: bytes, images: Images | None = None
+        self,
+        serde: SerializerProtocol,
+        cipher: CipherProtocol,
+        secret: bytes,
+        images: Images | None = None,
+        limit: int = VALUE_LIMIT,
     ) -> None:
         self.serde, self._cipher, self._secret = serde, cipher, secret
-        self.images = images or Images()
+        self.images, self.limit = images or Images(), limit
 
     def digest(self, kind: str, content: bytes, children: bytes) -> bytes:
         """The id of a chunk: 127 bits of HMAC-SHA-256."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-import ormsgpack
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import ids
@@ -16,9 +15,9 @@ from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.operations.retention import PAGE, find_sessions
 from langgraph_ledger.operations.verification import Everything, check_database, read_everything
-from langgraph_ledger.places import body_label, ids_of, unpack_body, unpack_place, unpack_shape, unpack_write
+from langgraph_ledger.places import body_label, unpack_body, unpack_sealed, unpack_write
 from langgraph_ledger.shelf import Shelf
-from langgraph_ledger.vault import PART, Vault
+from langgraph_ledger.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,6 @@ class _Checks:
                 wrong = check()
             except ValueNotRestorable as error:
                 wrong = str(error).removeprefix(f"{where}: ")
-            except ValueError as error:
-                wrong = str(error)
             if wrong:
                 yield Finding(self.session_id, where, wrong)
         reachable = self.shelf.reachable(b"".join(self.referred))
@@ -93,7 +90,7 @@ class _Checks:
                 yield where, partial(self._checkpoint, where, agent_id, checkpoint_id, body, memory_ids)
             elif body is not None:
                 where = f"call {call_id!r}, {kind}"
-                yield where, partial(self._call, call_label(call_id, attempt_id, kind), body, memory_ids)
+                yield where, partial(self._call, where, call_label(call_id, attempt_id, kind), body, memory_ids)
         for agent_id, checkpoint_id, row in self.found.writes:
             where = f"namespace {agent_id!r}, checkpoint {checkpoint_id}, write {row.idx} of task {row.task_id}"
             if (agent_id, checkpoint_id) not in there:
@@ -112,8 +109,8 @@ class _Checks:
         found = unpack_write(self.vault, row, place, lambda: where)  # type: ignore[arg-type]
         return self._refers(found.ids or None, row.memory_ids)  # type: ignore[attr-defined]
 
-    def _call(self, label: str, data: bytes, memory_ids: bytes | None) -> str | None:
-        found = unpack_place(ormsgpack.unpackb(self.vault.unseal(data, label)))
+    def _call(self, where: str, label: str, data: bytes, memory_ids: bytes | None) -> str | None:
+        found = unpack_sealed(self.vault, data, label, "call", lambda: where)
         return self._refers(found.ids or None, memory_ids)
 
     def _refers(self, sealed: bytes | None, column: bytes | None) -> str | None:
@@ -125,10 +122,9 @@ class _Checks:
         return None if (sealed or b"") == (column or b"") else "memory_ids is not what the row refers to"
 
     def _chunk(self, memory_id: bytes) -> str | None:
-        plain = self.shelf.plain(memory_id, lambda: f"memory {memory_id.hex()}")
+        where = f"memory {memory_id.hex()}"
         if memory_id[0] & 0x80:  # bytes, not an index: see vault.py
-            return None
-        children = self.found.memory[memory_id][2] or b""
-        shape: Sequence[object] = ormsgpack.unpackb(plain)
-        pieces = unpack_shape(shape, children)
-        return None if ids_of(pieces) == children else f"its {PART}s are not its children"
+            self.shelf.plain(memory_id, lambda: where)
+        else:
+            self.shelf.index(memory_id, lambda: where)
+        return None

@@ -15,7 +15,7 @@ import ormsgpack
 
 from langgraph_ledger import ids
 from langgraph_ledger.codecs import Compression, compress, expand
-from langgraph_ledger.errors import InvalidInput, NotALedger
+from langgraph_ledger.errors import InvalidInput, NotALedger, ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.memory import dump
@@ -27,10 +27,14 @@ from langgraph_ledger.operations.working import (
     write_working,
 )
 from langgraph_ledger.records import now
+from langgraph_ledger.restoring import load
 from langgraph_ledger.vault import Vault
 
 WORKING_KEY = "__working__"
 """Where a stored checkpoint names the working channels that had a value."""
+
+ROOM = 64
+"""Bytes that a value takes in its row besides its own."""
 
 _RESERVED = ("__", "branch:", "join:")
 
@@ -81,7 +85,7 @@ class Kept:
         self, channel: str, version: str, value: Any, where: Any, task_id: str = "", idx: int = 0, path: str = ""
     ) -> None:
         """Encodes a value as it is now."""
-        plain = ormsgpack.packb(list(dump(self.vault.serde, value, where)))
+        plain = ormsgpack.packb(list(dump(self.vault.serde, value, where, self.vault.limit)))
         encoding, data = compress("b", plain, self.compression)
         row = WorkingRow(self.agent_id, channel, version, task_id, idx, path, encoding, data)
         row.content = self.vault.seal(data, _label(row))
@@ -93,8 +97,9 @@ def _label(row: WorkingRow) -> str:
 
 
 def _value(vault: Vault, row: WorkingRow) -> Any:
-    encoding, data = ormsgpack.unpackb(expand(row.encoding, vault.unseal(row.content, _label(row)))[1])
-    return vault.serde.loads_typed((encoding, data))
+    packed = vault.unseal(row.content, _label(row))
+    encoding, data = ormsgpack.unpackb(expand(row.encoding, packed, vault.limit + ROOM)[1])
+    return load(vault.serde, encoding, data, lambda: f"working channel {row.channel!r}")
 
 
 def values_of(
@@ -125,6 +130,8 @@ def writes_of(
 def _try_value(found: dict[str, Any], channel: str, value: Any) -> None:
     try:
         found[channel] = value()
+    except ValueNotRestorable:  # whole, and this saver's serializer does not take it
+        raise
     except Exception:  # an unsynced file may hold anything after a power cut: then the value is lost
         return
 

@@ -116,6 +116,48 @@ def test_ids_that_are_no_text(four: Flavoured, backend: Backend, words: str) -> 
     assert contents(backend) == before
 
 
+HOSTILE = [
+    "'", '"', "`", "''", "'; DROP TABLE sessions; --", "/* */", "--", ";", "%", "_", "*", "?", "$1", ":session_id",
+    "{schema}", "%s", "%(id)s", "\\", "\\'", "a/b", "../../etc/passwd", "a|b", "a:b", "[0]", "$.a", "$[*]", "{}", "[",
+    "null", "NULL", "0", "-1", "true", " ", "a b", "a", "A", "é", "e\u0301", "東京", "\u202e", "\n", "\t\r", "\x7f",
+    "__root__", "\U0010ffff",
+]  # fmt: skip
+
+
+def test_names_that_mean_something_elsewhere(four: Flavoured, backend: Backend) -> None:
+    """As a thread, namespace, checkpoint, task, path, channel, metadata key, run or call: names, and no more."""
+    prefix = uuid4().hex  # so that the other tests' threads are not in the way
+    threads = [prefix + name for name in HOSTILE]
+    for name, thread in zip(HOSTILE, threads, strict=True):
+        metadata = {"source": "loop", "run_id": prefix + name, name: name}
+        for ns in ("", name):
+            save(four, at(thread, ns=ns), name, {name: name, "same": ns}, metadata)
+            four.put_writes(at(thread, name, ns=ns), [(name, name)], name, name)
+    for name, thread in zip(HOSTILE, threads, strict=True):
+        for ns in ("", name):
+            found = four.get_tuple(at(thread, name, ns=ns))
+            assert found.checkpoint["channel_values"] == {name: name, "same": ns}
+            assert found.pending_writes == [(name, name, name)]
+            assert found.config["configurable"] == {"thread_id": thread, "checkpoint_ns": ns, "checkpoint_id": name}
+            assert [t.config for t in four.list(at(thread, ns=ns), filter={name: name})] == [found.config]
+        assert four.call("ancestors", at(thread)) == [name]
+        assert four.call("get_delta_channel_history", config=at(thread), channels=[name])[name].get("seed") is None
+        assert {e.checkpoint_id for e in four.call("history", thread)} == {name}
+        assert four.call("find_calls", thread, name) == []
+        four.call("recover", thread)
+        assert four.call("verify", thread) == []
+    assert {s.session_id for s in four.call("sessions")} >= set(threads)
+    for name, thread in zip(HOSTILE, threads, strict=True):
+        four.call("copy_thread", thread, f"{thread} copied")
+        assert four.get_tuple(at(f"{thread} copied", ns=name)).checkpoint["id"] == name
+    half = len(threads) // 2
+    for thread in threads[:half]:
+        four.call("delete_thread", thread)
+    four.call("delete_for_runs", threads[half:-1])
+    left = [t for name in threads for t in (name, f"{name} copied") if four.get_tuple(at(t)) is not None]
+    assert left == [*(f"{thread} copied" for thread in threads[:half]), threads[-1], f"{threads[-1]} copied"]
+
+
 @pytest.mark.parametrize("what", LIMITS)
 def test_ids_over_the_limit(four: Flavoured, backend: Backend, what: str) -> None:
     def write(thread: str, *args: Any) -> None:

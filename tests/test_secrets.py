@@ -7,20 +7,27 @@ from typing import Annotated, Any, TypedDict
 from uuid import uuid4
 
 import pytest
+from langchain_core.messages import AIMessage
+from langchain_core.runnables import RunnableConfig
+from langchain_core.tools import tool
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, StateGraph
-from langgraph.types import interrupt
+from langgraph.prebuilt import ToolNode, ToolRuntime
+from langgraph.types import Command, interrupt
 
+from langgraph_ledger import StateConflict, expect
 from tests.direct import contents, query
 from tests.four_ways import Backend, Flavoured
 
 
 class State(TypedDict, total=False):
     items: Annotated[list[Any], operator.add]
+    messages: Annotated[list[Any], operator.add]
 
 
 def graph_on(saver: Any, *nodes: Callable[[State], Any]) -> Any:
-    return StateGraph(State).add_sequence(nodes).add_edge(START, nodes[0].__name__).compile(checkpointer=saver)
+    named = [(getattr(node, "name", None) or node.__name__, node) for node in nodes]
+    return StateGraph(State).add_sequence(named).add_edge(START, named[0][0]).compile(checkpointer=saver)
 
 
 def config(**more: Any) -> Any:
@@ -28,7 +35,7 @@ def config(**more: Any) -> Any:
 
 
 def answer(state: State) -> State:
-    return {"items": [f"answer {len(state['items'])}"]}
+    return {"items": [f"answer {len(state.get('items', []))}"]}
 
 
 def everything(backend: Backend) -> bytes:
@@ -40,25 +47,56 @@ def everything(backend: Backend) -> bytes:
     return b"\n".join(rows)
 
 
+def also(where: Any, **more: Any) -> Any:
+    return {**where, "configurable": {**where["configurable"], **more}}
+
+
+def plan(state: State) -> State:
+    return {"messages": [AIMessage("", tool_calls=[{"name": "look", "args": {"what": "this"}, "id": "call 1"}])]}
+
+
+@tool
+def look(what: str, config: RunnableConfig, runtime: ToolRuntime) -> str:
+    """Look."""
+    return what + str(len(config["configurable"]) > 3)
+
+
+def broken(state: State) -> State:
+    raise OSError("failed")
+
+
+def question(state: State) -> State:
+    return {"items": [interrupt("may I?")]}
+
+
 def test_secrets_of_a_config_are_not_stored(four: Flavoured, backend: Backend) -> None:
+    """Not by checkpoints, calls, interrupts, errors or refused writes, nor if LangChain copies them to metadata."""
     names = [
-        "api_key",
-        "openai_api_key",
-        "OPENAI_APIKEY",
-        "auth_token",
-        "password",
-        "client_secret",
-        "Authorization",
-        "cookie",
-    ]
-    secrets = {name: f"sesame-{uuid4().hex}" for name in names}
-    graph, where = graph_on(four.saver, answer), config(user_id="user 7", **secrets)
-    four.invoke(graph, {"items": [1]}, where)
+        "api_key", "openai_api_key", "OPENAI_APIKEY", "auth_token", "password", "passphrase", "client_secret",
+        "Authorization", "cookie", "db_pwd", "jwt", "bearer", "aws_access_key", "signing_key", "sentry_dsn",
+        "connection_string", "__hidden", "__pregel_api", "__url",
+    ]  # fmt: skip
+    secrets: dict[str, Any] = {name: f"sesame-{uuid4().hex}" for name in names}
+    nested = {"keys": {"openai": "sesame-nested"}, "client": object(), "all": ["sesame-listed"]}
+    where = {**config(user_id="user 7", **secrets, **nested), "metadata": {"token_count": 5, **secrets}}
+    graph = graph_on(four.saver, answer, plan, ToolNode([look], name="tools"), question)
+    four.invoke(graph, {"messages": []}, where)
+    read = four.get_state(graph, where)
     four.update_state(graph, where, {"items": [2]})
+    with pytest.raises(StateConflict):
+        four.update_state(graph, also(where, **expect(read)["configurable"]), {"items": [3]})
+    four.invoke(graph, Command(resume="yes"), where)
+    with pytest.raises(OSError, match="failed"):
+        four.invoke(graph_on(four.saver, broken), {"items": [1]}, also(where, thread_id=str(uuid4())))
+    thread = where["configurable"]["thread_id"]
+    kinds = {entry.checkpoint_type for entry in four.call("history", thread)}
+    assert kinds >= {"checkpoint", "tool_call_started", "tool_call_completed", "write_rejected"}
     stored = everything(backend)
     assert b"user 7" in stored
     assert [name for name, secret in secrets.items() if secret.encode() in stored] == []
-    assert four.get_tuple(where).metadata["user_id"] == "user 7"
+    assert b"sesame" not in stored
+    found = four.get_tuple(where).metadata
+    assert (found["user_id"], found["token_count"]) == ("user 7", 5)
 
 
 def ask(state: State) -> State:

@@ -267,7 +267,9 @@ class _Keeping:
         for place in keep:
             row = self.by_place.get(place)
             missing = set(self.summarise(*row.place, row.body).open_deltas) if row else set()
-            while row is not None and missing and row.parent_id is not None:
+            seen: set[tuple[str, str]] = set()  # parents that somebody has made a circle of end somewhere too
+            while row is not None and missing and row.parent_id is not None and row.place not in seen:
+                seen.add(row.place)
                 row = self.by_place.get((row.agent_id, row.parent_id))
                 if row is not None:
                     needed.add(row.place)
@@ -384,7 +386,7 @@ def _past(rows: Sequence[_Row], checkpoint_id: str) -> set[str]:
         raise InvalidInput(f"the thread has no checkpoint {checkpoint_id!r}")
     past: set[str] = set()
     cursor: _Row | None = by_id[checkpoint_id]
-    while cursor is not None:
+    while cursor is not None and cursor.checkpoint_id not in past:
         past.add(cursor.checkpoint_id)
         cursor = by_id.get(cursor.parent_id) if cursor.parent_id else None
     return past

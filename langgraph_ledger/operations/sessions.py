@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from langgraph_ledger.errors import ValueNotRestorable
 from langgraph_ledger.listings import History, Rejected, Sessions
 from langgraph_ledger.records import LogEntry, Session, as_time
 from langgraph_ledger.statements import Access, Operation, Row, Statement, Steps, batch
@@ -22,8 +23,11 @@ def read_sessions(status: str | None, limit: int) -> Operation[Sessions]:
 def as_session(row: Row) -> Session:
     """A row of (session_id, status, metadata, started_at, last_active_at, run_id, run_started_at, outcome)."""
     session_id, state, metadata, started, active, run_id, run_started, outcome = row
-    times = (as_time(started), as_time(active), run_id, as_time(run_started) if run_started else None)
-    return Session(session_id, state, json.loads(metadata), *times, json.loads(outcome) if outcome else {})
+    try:
+        times = (as_time(started), as_time(active), run_id, as_time(run_started) if run_started else None)
+        return Session(session_id, state, json.loads(metadata), *times, json.loads(outcome) if outcome else {})
+    except (TypeError, ValueError) as error:
+        raise ValueNotRestorable(f"thread {session_id!r}: its row in sessions is damaged: {error}") from error
 
 
 def begin_session(session_id: str, read_version: int, token: str, owner: str, now: str) -> Operation[bool]:
@@ -80,4 +84,7 @@ def read_rejected(session_id: str | None) -> Operation[Rejected]:
 def _entry(row: Row) -> LogEntry:
     seq, session_id, agent_id, kind, checkpoint_id, parent_id, run_id, task_id, payload, created_at, *call = row
     facts = (checkpoint_id, parent_id, run_id, task_id)
-    return LogEntry(seq, session_id, agent_id, kind, *facts, json.loads(payload), as_time(created_at), *call)
+    try:
+        return LogEntry(seq, session_id, agent_id, kind, *facts, json.loads(payload), as_time(created_at), *call)
+    except (TypeError, ValueError) as error:
+        raise ValueNotRestorable(f"thread {session_id!r}: entry {seq} of its log is damaged: {error}") from error
