@@ -180,19 +180,19 @@ class Left:
 
 
 def disks(events: Sequence[Event], seed: int) -> Iterator[Left]:
-    """For every moment: the files as after the death of the process ("killed"), and after a power cut, with nothing of
-    what was not synced ("bare") and with any part of it ("torn")."""
+    """Moment by moment: the files as after the death of the process ("killed"), or after a power cut, with nothing of
+    what was not synced ("bare") or with any part of it ("torn"). Which of them alternates."""
     disk, acknowledged, chance = _Disk(), list[str](), random.Random(seed)
     for moment, event in enumerate(events):
         disk.take(event)
         if event.what == "ack":
             acknowledged.append(event.file)
             continue
-        told = tuple(acknowledged)
-        yield Left(
-            moment, "killed", told, {file: disk.with_all(file) for file in disk.synced.keys() | disk.since.keys()}
-        )
-        if event.what in ("write", "truncate"):
+        told, sync = tuple(acknowledged), event.what == "sync"
+        if sync or moment % 2:
+            everything = {file: disk.with_all(file) for file in disk.synced.keys() | disk.since.keys()}
+            yield Left(moment, "killed", told, everything)
+        if not sync and moment % 2 == 0:
             yield Left(moment, "torn", told, disk.left(chance))
-        if event.what == "sync" or moment % 8 == 0:  # it does not change in between
+        if sync or moment % 8 == 0:  # it does not change in between
             yield Left(moment, "bare", told, disk.left(None))

@@ -42,6 +42,7 @@ def verify(
 ) -> None:
     """Check every digest and every reference; without threads, all, and SQLite's file. Exits with 3 if one is wrong."""
     with ledger(url, schema) as saver:
+        looked_at = len(threads or saver.sessions(limit=2**31))
         found = [finding for name in threads or [] for finding in saver.verify(name)]
         found += saver.verify(None) if not threads else []
     damaged = [finding for finding in found if not finding.harmless]
@@ -51,7 +52,7 @@ def verify(
         rows = [(f.thread_id, f.where, f.what) for f in damaged]
         output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
         output.say(
-            f"threads: {len(threads) if threads else 'all'}, damaged rows: {len(damaged)},"
+            f"threads: {looked_at}, damaged rows: {len(damaged)},"
             f" unused chunks: {len(found) - len(damaged)}"
         )
     raise typer.Exit(ATTENTION if damaged else 0)
