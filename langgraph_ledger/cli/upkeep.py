@@ -51,10 +51,7 @@ def verify(
     else:
         rows = [(f.thread_id, f.where, f.what) for f in damaged]
         output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
-        output.say(
-            f"threads: {looked_at}, damaged rows: {len(damaged)},"
-            f" unused chunks: {len(found) - len(damaged)}"
-        )
+        output.say(f"threads: {looked_at}, damaged rows: {len(damaged)}, unused chunks: {len(found) - len(damaged)}")
     raise typer.Exit(ATTENTION if damaged else 0)
 
 
