@@ -20,7 +20,7 @@ import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import START, StateGraph
 
-from langgraph_ledger import LedgerSaver, StateConflict
+from langgraph_ledger import LedgerSaver, StateConflict, errors
 from langgraph_ledger.runs import Marked, Run, Runs
 from tests.direct import at, checkpoint, contents, save
 from tests.four_ways import Backend, Flavoured
@@ -155,11 +155,12 @@ def test_with_allowlist_is_a_view_of_the_same_saver(open_four: Callable[..., Fla
     view = Flavoured(strict.saver.with_allowlist([(Car.__module__, "Car")]), strict.runner)
     thread = str(uuid4())
     save(strict, at(thread), "1", {"car": Car(4), "many": [Car(n) for n in range(200)]})
-    assert strict.get_tuple(at(thread)).checkpoint["channel_values"]["car"] != Car(4)
+    with pytest.raises(errors.ValueNotRestorable, match="Car"):
+        strict.get_tuple(at(thread))
     found = view.get_tuple(at(thread))
     assert found.checkpoint["channel_values"] == {"car": Car(4), "many": [Car(n) for n in range(200)]}
     save(view, found.config, "2")
-    strict.put_writes(strict.get_tuple(at(thread)).config, [("car", Car(5))], "task")
+    strict.put_writes(view.get_tuple(at(thread)).config, [("car", Car(5))], "task")
     assert view.get_tuple(at(thread)).pending_writes == [("task", "car", Car(5))]
     view.close()
     with pytest.raises(RuntimeError, match="was closed"):
