@@ -30,6 +30,8 @@ from benchmarks.special import cold_start
 
 PAUSES = (0.05, 0.25)
 """Seconds that a tool takes where the overhead is measured."""
+THINKING = {"overhead": 0.0, "overhead with a model": 0.1}
+"""Seconds that the model takes there for a message."""
 SHORT_PAUSE = 0.01
 """Seconds that it takes where workers are killed: enough that many kills come in the middle of a tool."""
 TICKET = 0.1
@@ -89,7 +91,7 @@ def _measure(arguments: argparse.Namespace, bench: Bench, ways: Sequence[Way]) -
     tickets = arguments.tickets or (60 if arguments.quick else 1000)
     sizes = f"{tickets:,} tickets, seed {arguments.seed}, durability {arguments.durability!r}"
     facts = {**environment(bench), "sizes": sizes + ", --quick: not for figures" * arguments.quick}
-    found: dict[str, Any] = {"environment": facts, "crashes": {}, "overhead": {}, "loading": {}}
+    found: dict[str, Any] = {"environment": facts, "crashes": {}, **{part: {} for part in THINKING}, "loading": {}}
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
 
     def show(part: str) -> None:
@@ -107,11 +109,12 @@ def _measure(arguments: argparse.Namespace, bench: Bench, ways: Sequence[Way]) -
         print(f"{way.title}: {outcome.kills} kills, {outcome.seconds:.0f} s", flush=True)
     show("crashes")
     compared = [way for way in WAYS.values() if way in ways or way.key == "memory"]
-    for pause in PAUSES:
-        few = 3 if arguments.quick else 30
-        figures = overhead(compared, bench.folder, bench.server, few, pause, arguments.durability)
-        found["overhead"][f"{pause * 1e3:.0f} ms"] = figures
-    show("overhead")
+    few = 3 if arguments.quick else 30
+    for part, thinks in THINKING.items():
+        for pause in PAUSES:
+            figures = overhead(compared, bench.folder, bench.server, few, pause, thinks, arguments.durability)
+            found[part][f"{pause * 1e3:.0f} ms"] = figures
+        show(part)
     found["loading"] = cold_start(bench)
     show("loading")
 

@@ -3,6 +3,7 @@
 The model is scripted, and every ticket asks for the same calls under the same ids whenever it is worked on.
 """
 
+import time
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -41,13 +42,16 @@ def amount(ticket: int) -> int:
 
 
 class Scripted(BaseChatModel):
-    """Asks for the next tools, as long as there are any."""
+    """Asks for the next tools, as long as there are any, after `thinks` seconds."""
+
+    thinks: float = 0.0
 
     @property
     def _llm_type(self) -> str:
         return "scripted"
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
+        time.sleep(self.thinks)
         ticket = int(str(messages[0].content).split("A-")[1].split()[0])
         done = sum(isinstance(message, ToolMessage) for message in messages)
         names = {0: LOOK_UPS, 2: ("issue_refund",), 3: ("send_mail",)}.get(done, ())
@@ -58,9 +62,16 @@ class Scripted(BaseChatModel):
         return ChatResult(generations=[ChatGeneration(message=reply)])
 
 
-def build(saver: Any, desk: Desk, guard: ReplayGuard | None, at_work: Callable[[], None] = lambda: None) -> Any:
-    """The agent's graph. `at_work` is called whenever a node begins, or a tool call comes up in one."""
-    model = Scripted()
+def build(
+    saver: Any,
+    desk: Desk,
+    guard: ReplayGuard | None,
+    at_work: Callable[[], None] = lambda: None,
+    thinks: float = 0.0,
+) -> Any:
+    """The agent's graph. `at_work` is called whenever a node begins, or a tool call comes up in one; the model takes
+    `thinks` seconds for each of its four messages."""
+    model = Scripted(thinks=thinks)
 
     def agent(state: MessagesState) -> Any:
         at_work()

@@ -1,4 +1,4 @@
-"""What a saver, its log and its guard cost where nothing is killed: the same tickets, and tools that take a while."""
+"""What a saver, its log and its guard cost where nothing is killed: the same tickets, tools that take a while, a model."""
 
 import gc
 import statistics
@@ -21,14 +21,14 @@ WARM = 2
 
 
 def overhead(
-    ways: Sequence[Way], folder: Path, server: str, tickets: int, pause: float, durability: str
+    ways: Sequence[Way], folder: Path, server: str, tickets: int, pause: float, thinks: float, durability: str
 ) -> dict[str, dict[str, float]]:
     """Milliseconds for a ticket of each saver, and how much longer than InMemorySaver it takes: the median over the
     tickets, each compared with the same ticket there. The savers take turns, in a new order for each ticket."""
     shuffle = Random(3)
     seconds: dict[str, list[float]] = {way.key: [] for way in ways}
     with ExitStack() as stack:
-        graphs = {way.key: _graph(stack, way, folder, server, pause) for way in ways}
+        graphs = {way.key: _graph(stack, way, folder, server, pause, thinks) for way in ways}
         stack.callback(gc.unfreeze)
         gc.collect()
         gc.freeze()
@@ -49,14 +49,14 @@ def overhead(
     }
 
 
-def _graph(stack: ExitStack, way: Way, folder: Path, server: str, pause: float) -> Any:
+def _graph(stack: ExitStack, way: Way, folder: Path, server: str, pause: float, thinks: float) -> Any:
     store = stack.enter_context(stored(way, folder, server))
     path = folder / f"desk-{way.key}-{time.monotonic_ns()}.db"
     desk = Desk(path, pause=pause)
     stack.callback(path.unlink)
     stack.callback(desk.close)
     desk.open(0)
-    return build(stack.enter_context(way.open(store.address)), desk, way.guard())
+    return build(stack.enter_context(way.open(store.address)), desk, way.guard(), thinks=thinks)
 
 
 def _handle(graph: Any, ticket: int, durability: str) -> float:

@@ -41,8 +41,9 @@ def parts(found: Found) -> dict[str, str]:
     texts = {"environment": tables.environment(found)}
     if found["crashes"]:
         texts["crashes"] = _crashes(found["crashes"])
-    if found["overhead"]:
-        texts["overhead"] = _overhead(found["overhead"])
+    for part in ("overhead", "overhead with a model"):
+        if found.get(part):
+            texts[part] = _overhead(found[part])
     if found["loading"]:
         texts["loading"] = _loading(found["loading"])
     return texts
