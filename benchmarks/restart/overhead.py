@@ -1,4 +1,4 @@
-"""What a saver, its log and its guard cost where nothing is killed: the same tickets, tools that take a while, a model."""
+"""What a saver, its log and its guard cost where nothing is killed: the same tickets, and tools that take a while."""
 
 import gc
 import statistics
