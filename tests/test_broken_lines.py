@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg_pool.base import AttemptWithBackoff
 
 from langgraph_ledger import LedgerSaver
 from langgraph_ledger.drivers import connections, postgres
@@ -207,6 +208,26 @@ def test_a_thread_that_waits_for_a_connection_holds_up_no_event_loop(
             assert retries == [], "the loop stood still until the thread had given up"
 
     asyncio.run(both())
+
+
+def test_a_pool_whose_connections_have_all_died(
+    silent: Flavoured, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is found dead is enough to renew them all: the pool would rest after the second one."""
+    rests: list[float] = []
+
+    def rest(attempt: AttemptWithBackoff, now: float) -> None:
+        if attempt.timeout < pool_of(silent).reconnect_timeout:  # of a call; that of one that connects may rest
+            rests.append(now)
+
+    monkeypatch.setattr(AttemptWithBackoff, "update_delay", rest)
+    for number in (1, 2):
+        proxy.cut()
+        put(number)(Actor(silent, "thread"))
+        while pool_of(silent).get_stats()["pool_available"] < 3:
+            silent.get_tuple(at("thread"))
+    assert len(silent.list(at("thread"))) == 2
+    assert rests == []
 
 
 # --- connections that are not to be had

@@ -29,14 +29,24 @@ def _looks_dead(connection: Any) -> bool:
     return bool(poller.poll(0))
 
 
-def check_alive(connection: psycopg.Connection[Any]) -> None:
+def check_alive(connection: psycopg.Connection[Any], pool: ConnectionPool[Any]) -> None:
+    """Raises if it is not; then the rest of the pool is renewed too. It would find out of one after the other, and rest
+    in between for ever longer: with six of them for half a minute."""
     if _looks_dead(connection):
-        ConnectionPool.check_connection(connection)
+        try:
+            ConnectionPool.check_connection(connection)
+        except psycopg.Error:
+            pool.drain()
+            raise
 
 
-async def acheck_alive(connection: psycopg.AsyncConnection[Any]) -> None:
+async def acheck_alive(connection: psycopg.AsyncConnection[Any], pool: AsyncConnectionPool[Any]) -> None:
     if _looks_dead(connection):
-        await AsyncConnectionPool.check_connection(connection)
+        try:
+            await AsyncConnectionPool.check_connection(connection)
+        except psycopg.Error:
+            await pool.drain()
+            raise
 
 
 class Silence(psycopg.OperationalError):

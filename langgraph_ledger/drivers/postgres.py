@@ -253,9 +253,9 @@ class PostgresDriver:
             if self._pool is None:
                 # once without the pool, which would hide the reason of a failure behind its timeout
                 psycopg.connect(self._url or "", **self._pool_options["kwargs"]).close()
-                pool = ConnectionPool(
+                pool: ConnectionPool[Any] = ConnectionPool(
                     self._url or "",
-                    check=check_alive,
+                    check=lambda connection: check_alive(connection, pool),
                     connection_class=OwnConnection,
                     configure=configure if self._may_prepare else None,
                     name="langgraph_ledger",
@@ -382,7 +382,7 @@ class PostgresDriver:
                 await first.close()
                 pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
                     self._url or "",
-                    check=acheck_alive,
+                    check=lambda connection: acheck_alive(connection, pool),
                     connection_class=OwnAsyncConnection,
                     configure=aconfigure if self._may_prepare else None,
                     name="langgraph_ledger",
