@@ -600,7 +600,7 @@ def _file_of(connection: sqlite3.Connection) -> str:
 _BESIDE = "SQLite keeps two more files beside a ledger, even while it is only read"
 
 
-def translate(error: sqlite3.Error, doing: str, file: str) -> DatabaseError:
+def translate(error: sqlite3.Error, doing: str, file: str = "the database") -> DatabaseError:
     """SQLite's error in the ledger's words."""
     text, where = str(error), f"{doing}: {file}"
     if "CHECK constraint" in text:
