@@ -144,8 +144,8 @@ class Encoder:
             rest[WORKING_KEY] = self.apart
         deltas = (self.metadata.get("counters_since_delta_snapshot") or {}).keys() - self.channels.keys()
         return Body(
-            dump(self.vault.serde, rest, self._where),
-            dump(self.vault.serde, self.metadata, lambda: f"{self._where()}, metadata"),
+            dump(self.vault.serde, rest, self._where, self.vault.limit),
+            dump(self.vault.serde, self.metadata, lambda: f"{self._where()}, metadata", self.vault.limit),
             {channel: placed.place for channel, placed in self.channels.items()},
             sorted(deltas),
         )

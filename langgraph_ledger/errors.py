@@ -31,6 +31,10 @@ class ValueNotRestorable(LedgerError, ValueError):
     """A stored value could not be read back: damaged bytes, or a type the serializer does not allow."""
 
 
+class TypeNotAllowed(ValueNotRestorable):
+    """A stored value is whole, but its type is none that this saver's serializer may make; says how to allow it."""
+
+
 class UnknownCall(LedgerError, RuntimeError):
     """A call that must not be made twice may have happened already: a person or a probe has to find out."""
 

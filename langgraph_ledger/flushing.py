@@ -118,6 +118,7 @@ class Queue:
             self._checkpoints -= change.is_checkpoint
             self._bytes -= change.weight
             if not self.entries:
+                self._due = None
                 _waiting.discard(self)
 
     def begin(self, number: int) -> tuple[list[Change], Turn | None]:
@@ -308,12 +309,15 @@ def _answer(change: Change, answer: Any, of_run: dict[Run, Any]) -> Any:
 
 
 def _operations(group: Sequence[Change]) -> list[Operation[Any]]:
-    claimed: set[Run] = set()
+    """What a group is sent as. A write right behind another one of its run is no longer asked whether that holds the
+    thread; where a run of the same saver came in between, it is."""
+    latest: dict[str, Run] = {}
     operations = []
     for change in group:
-        operations.append(change.operation(change.run in claimed))
+        session_id = change.run.session_id
+        operations.append(change.operation(latest.get(session_id) is change.run))
         if change.checked:
-            claimed.add(change.run)
+            latest[session_id] = change.run
     return operations
 
 

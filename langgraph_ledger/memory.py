@@ -24,7 +24,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
-from langgraph_ledger.codecs import VALUE_LIMIT, Compression, compress
+from langgraph_ledger.codecs import Compression, compress
 from langgraph_ledger.errors import ValueNotStorable
 from langgraph_ledger.images import WHOLE, Key, Serialised, header, is_plain, key_of
 from langgraph_ledger.places import (
@@ -63,7 +63,7 @@ SLICE_BYTES = 32_768
 _SCALARS = frozenset((int, float, bool, type(None), str, bytes))
 
 
-def dump(serde: SerializerProtocol, value: Any, where: Where, limit: int = VALUE_LIMIT) -> tuple[str, bytes]:
+def dump(serde: SerializerProtocol, value: Any, where: Where, limit: int) -> tuple[str, bytes]:
     """`value` through the serde; a refusal names its place and the path inside the value."""
     try:
         encoding, data = serialised(serde, value)
@@ -154,7 +154,7 @@ class Chunker:
                 self._suspect = False
                 pieces = self._pieces(value)
                 if self._suspect:
-                    dump(self.serde, value, where)
+                    dump(self.serde, value, where, self.vault.limit)
                 refuse_large(self.size - size, self.vault.limit, where)
                 return self._rope("msgpack", pieces)
             except _Whole:
@@ -162,7 +162,8 @@ class Chunker:
             except ValueNotStorable:
                 raise
             except Exception as error:
-                dump(self.serde, value, where)  # says where the serde refuses; if it does not, the fault is ours
+                # says where the serde refuses; if it does not, the fault is ours
+                dump(self.serde, value, where, self.vault.limit)
                 raise error
         if (key := key_of(value, WHOLE)) is not None and key[1] is WHOLE and is_plain(self.serde):
             ref = self._recognised(key, lambda: dump(self.serde, value, where, self.vault.limit)[1], lambda: key)

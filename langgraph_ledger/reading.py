@@ -152,7 +152,7 @@ def _decode(
     written = set().union(*(shelf.reachable(row.memory_ids) for row in stored.writes if row.memory_ids))
     ledger.remember(stored.session_id, stored.agent_id, stored.checkpoint_id, Known(channels, written))
     if names and stored.working:
-        values |= working.values_of(vault, stored.agent_id, names, versions, stored.working)
+        values |= working.values_of(vault, stored.agent_id, names, versions, stored.working, where)
     checkpoint = {**checkpoint, "channel_values": values}
     if run is not None:
         checkpoint["id"] = Marked(checkpoint["id"], run)
@@ -167,21 +167,25 @@ def _decode(
         parent_config=_config(stored, stored.parent_id, run) if stored.parent_id else None,
         pending_writes=[
             *(_write(shelf, row, (stored.agent_id, stored.checkpoint_id), where) for row in stored.writes),
-            *working.writes_of(vault, stored.agent_id, stored.checkpoint_id, stored.working),
+            *working.writes_of(vault, stored.agent_id, stored.checkpoint_id, stored.working, where),
         ],
     )
 
 
 def lost(ledger: Ledger, vault: Vault, stored: Stored) -> tuple[str, ...]:
     """The working channels that had a value at a checkpoint, which is not there any more."""
-    where = partial(str, f"thread {stored.session_id!r}, checkpoint {stored.checkpoint_id!r}")
+
+    def where(detail: str = "") -> str:
+        return f"thread {stored.session_id!r}, checkpoint {stored.checkpoint_id!r}{detail}"
+
     body = unpack_body(vault, stored.body, body_label(stored.agent_id, stored.checkpoint_id), where)
     checkpoint = load(vault.serde, *body.checkpoint, where)
     names = checkpoint.get(working.WORKING_KEY, ())
     if not ledger.working_channels or not names:
         return ()
     versions = checkpoint.get("channel_versions") or {}
-    return tuple(sorted(set(names) - working.values_of(vault, stored.agent_id, names, versions, stored.working).keys()))
+    there = working.values_of(vault, stored.agent_id, names, versions, stored.working, where)
+    return tuple(sorted(set(names) - there.keys()))
 
 
 def _config(stored: Stored, checkpoint_id: str, run: Run | None) -> Any:

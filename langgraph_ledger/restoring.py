@@ -12,7 +12,7 @@ from typing import Any
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
 
-from langgraph_ledger.errors import ValueNotRestorable
+from langgraph_ledger.errors import TypeNotAllowed, ValueNotRestorable
 from langgraph_ledger.places import Where
 
 MOST = 100
@@ -39,7 +39,7 @@ def load(serde: SerializerProtocol, encoding: str, data: bytes, where: Where) ->
     except Exception as error:
         raise ValueNotRestorable(f"{where()}: the stored value cannot be restored: {error}") from error
     if refused:
-        raise ValueNotRestorable(f"{where()}: {_how_to_allow(list(dict.fromkeys(refused)))}")
+        raise TypeNotAllowed(f"{where()}: {_how_to_allow(list(dict.fromkeys(refused)))}")
     return value
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from typing_extensions import is_typeddict
 
+from langgraph_ledger.codecs import VALUE_LIMIT
 from langgraph_ledger.errors import ValueNotStorable
 from langgraph_ledger.memory import culprit, dump
 
@@ -41,7 +42,7 @@ _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), list, di
 def refused_part(serde: SerializerProtocol, value: Any) -> Refused | None:
     """The part of a value that the serializer does not take; None if it takes all of it."""
     try:
-        dump(serde, value, lambda: "audit")
+        dump(serde, value, lambda: "audit", VALUE_LIMIT)
     except ValueNotStorable:
         path, part = culprit(serde, value)
         return path, _refused(type(part))

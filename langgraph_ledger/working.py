@@ -7,7 +7,7 @@ been written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import ormsgpack
 
 from langgraph_ledger import ids
 from langgraph_ledger.codecs import Compression, compress, expand
-from langgraph_ledger.errors import InvalidInput, NotALedger, ValueNotRestorable
+from langgraph_ledger.errors import InvalidInput, NotALedger, TypeNotAllowed
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.memory import dump
@@ -35,6 +35,9 @@ WORKING_KEY = "__working__"
 
 ROOM = 64
 """Bytes that a value takes in its row besides its own."""
+
+Place = Callable[[str], str]
+"""Names the place of a detail for an error message."""
 
 _RESERVED = ("__", "branch:", "join:")
 
@@ -96,33 +99,38 @@ def _label(row: WorkingRow) -> str:
     return f"working/{row.agent_id}/{row.channel}/{row.version}/{row.task_id}/{row.idx}"
 
 
-def _value(vault: Vault, row: WorkingRow) -> Any:
+def _value(vault: Vault, row: WorkingRow, where: Place) -> Any:
     packed = vault.unseal(row.content, _label(row))
     encoding, data = ormsgpack.unpackb(expand(row.encoding, packed, vault.limit + ROOM)[1])
-    return load(vault.serde, encoding, data, lambda: f"working channel {row.channel!r}")
+    return load(vault.serde, encoding, data, lambda: where(f", working channel {row.channel!r}"))
 
 
 def values_of(
-    vault: Vault, agent_id: str, names: Sequence[str], versions: Mapping[str, Any], rows: Sequence[WorkingRow]
+    vault: Vault,
+    agent_id: str,
+    names: Sequence[str],
+    versions: Mapping[str, Any],
+    rows: Sequence[WorkingRow],
+    where: Place,
 ) -> dict[str, Any]:
     """The values that a checkpoint's working channels had, of those that are still there and whole."""
     found: dict[str, Any] = {}
     for row in rows:
         mine = row.agent_id == agent_id and not row.task_id and row.channel in names
         if mine and row.version == str(versions.get(row.channel)):
-            _try_value(found, row.channel, partial(_value, vault, row))
+            _try_value(found, row.channel, partial(_value, vault, row, where))
     return found
 
 
 def writes_of(
-    vault: Vault, agent_id: str, checkpoint_id: str, rows: Sequence[WorkingRow]
+    vault: Vault, agent_id: str, checkpoint_id: str, rows: Sequence[WorkingRow], where: Place
 ) -> list[tuple[str, str, Any]]:
     """What tasks have written to working channels after a checkpoint."""
     mine = [r for r in rows if r.agent_id == agent_id and r.task_id and r.version == checkpoint_id]
     found: list[tuple[str, str, Any]] = []
     for row in sorted(mine, key=lambda r: (r.task_path, r.task_id, r.idx)):
         value: dict[str, Any] = {}
-        _try_value(value, row.channel, partial(_value, vault, row))
+        _try_value(value, row.channel, partial(_value, vault, row, where))
         found += [(row.task_id, channel, value) for channel, value in value.items()]
     return found
 
@@ -130,7 +138,7 @@ def writes_of(
 def _try_value(found: dict[str, Any], channel: str, value: Any) -> None:
     try:
         found[channel] = value()
-    except ValueNotRestorable:  # whole, and this saver's serializer does not take it
+    except TypeNotAllowed:  # it is there, and another saver would give it
         raise
     except Exception:  # an unsynced file may hold anything after a power cut: then the value is lost
         return

@@ -3,12 +3,15 @@
 import asyncio
 import operator
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, TypedDict
 
 import pytest
 from langgraph.channels import LastValue
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import END, START, StateGraph
 from langgraph.pregel import NodeBuilder, Pregel
 from langgraph.types import Command, interrupt
@@ -214,3 +217,19 @@ def test_a_saver_that_only_reads(sqlite_path: str) -> None:
     with LedgerSaver(sqlite_path, working_channels=CHANNELS, read_only=True) as saver:
         assert "scratchpad" not in thinking(saver).get_state(at("1")).values
         assert asyncio.run(saver.arecover("1")).lost_context == ("notes", "scratchpad")
+
+
+def test_a_value_of_a_class_that_is_gone(open_four: Opener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is lost, and the thread is read all the same."""
+    module = ModuleType("deployed_once")
+    module.Thought = type("Thought", (), {"__module__": "deployed_once"})  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "deployed_once", module)
+    serde = JsonPlusSerializer(pickle_fallback=True)
+    before = open_four(working_channels=CHANNELS, serde=serde)
+    graph = StateGraph(State).add_node("think", lambda state: {"number": 1, "scratchpad": module.Thought()})
+    graph.add_edge(START, "think")
+    before.invoke(graph.compile(before.saver), {"number": 0}, at("1"))
+    monkeypatch.delitem(sys.modules, "deployed_once")
+    after = open_four(working_channels=CHANNELS, serde=serde)
+    assert after.get_tuple(at("1")).checkpoint["channel_values"]["number"] == 1
+    assert after.call("recover", "1").lost_context == ("scratchpad",)

@@ -1,11 +1,16 @@
 """A queued write that loses: nothing of it is kept, it is on record, and its run is stopped and never returns."""
 
 import asyncio
+import operator
+import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any, TypedDict
 
 import pytest
+from langgraph.graph import START as BEGIN
+from langgraph.graph import StateGraph
+from langgraph.types import interrupt
 
 from langgraph_ledger import Batched, LedgerSaver, StateConflict, modify, retry_on_conflict
 from langgraph_ledger.errors import WrongFlavour
@@ -207,3 +212,61 @@ def test_a_synchronous_call_where_it_would_wait_for_ever(backend: Backend) -> No
             await stream.aclose()  # type: ignore[attr-defined]
 
     asyncio.run(main())
+
+
+def test_a_run_of_the_same_saver_comes_in_between(backend: Backend) -> None:
+    """Between two writes of a run in one flush: the second one is refused, though the first one held the thread."""
+    second_has_read, second_may_go_on = threading.Event(), threading.Event()
+    second_has_put, second_may_end = threading.Event(), threading.Event()
+
+    class Paused(LedgerSaver):
+        def get_tuple(self, config: Any) -> Any:
+            found = super().get_tuple(config)
+            if config["configurable"].get("pause"):
+                second_has_read.set()
+                assert second_may_go_on.wait(30)
+            return found
+
+    class State(TypedDict):
+        seen: Annotated[list[str], operator.add]
+
+    with Paused(backend.url, flush=NEVER) as saver:
+        queue = saver._ledger.queue
+
+        def starts(state: State) -> Any:
+            second.start()
+            assert second_has_read.wait(30)
+            return {"seen": ["first"]}
+
+        def asks(state: State) -> Any:
+            deadline = time.monotonic() + 30
+            while not queue.entries and time.monotonic() < deadline:
+                time.sleep(0.01)  # until what the other node has written waits
+            second_may_go_on.set()
+            assert second_has_put.wait(30)
+            return {"seen": [interrupt("?")]}
+
+        def counts(state: State) -> Any:
+            second_has_put.set()
+            assert second_may_end.wait(30)
+            return {"seen": ["second"]}
+
+        builder = StateGraph(State).add_node("begin", lambda state: {"seen": ["begin"]}).add_edge(BEGIN, "begin")
+        builder.add_node("starts", starts).add_node("asks", asks)
+        first = builder.add_edge("begin", "starts").add_edge("begin", "asks").compile(saver)
+        other = StateGraph(State).add_node("counts", counts).add_edge(BEGIN, "counts").compile(saver)
+        second = threading.Thread(target=lambda: other.invoke({"seen": ["input"]}, at("1", pause=True)))
+        try:
+            with pytest.raises(StateConflict) as caught:
+                first.invoke({"seen": []}, at("1"))
+        finally:
+            second_may_go_on.set()
+            second_may_end.set()
+            second.join()
+        rejected = saver.rejected_writes("1")
+        assert [entry.payload["writer"] for entry in rejected] == [caught.value.writer]
+    with LedgerSaver(backend.url) as reader:
+        assert list(reader.recover("1").interrupts) == []
+        latest = reader.get_tuple(at("1"))
+        assert latest is not None
+        assert latest.checkpoint["channel_values"]["seen"][-1] == "second"
