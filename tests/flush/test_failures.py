@@ -342,7 +342,7 @@ def test_a_connection_of_one_event_loop(fresh_postgres_url: Callable[[], str], h
 def test_what_comes_while_the_loop_commits_has_its_time_too(fresh_postgres_url: Callable[[], str]) -> None:
     """On a connection of one event loop time is a timer's: what is added during a flush needs one of its own."""
     url = fresh_postgres_url()
-    slow = [0.3]
+    slow = [3.0]
 
     async def main() -> None:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
