@@ -54,10 +54,17 @@ class Crashes:
         assert self.process.returncode == 0
 
 
-def killer(at: int | None, say: Callable[[str], None], in_tool: str | None = None) -> Callable[[str, str], None]:
+BORDERS = {("before", "begin_write"), ("before", "commit"), ("after", "commit")}
+"""What is stored differs from one of these events to the next; between them, a transaction is open."""
+
+
+def killer(
+    at: int | None, say: Callable[[str], None], in_tool: str | None = None, borders: bool = False
+) -> Callable[[str, str], None]:
     """A trace that kills this process at the given one of the events within transactions that write, and in tools.
 
-    `in_tool` names the event of a tool to kill at instead: "before" it does something, or "after".
+    `in_tool` names the event of a tool to kill at instead: "before" it does something, or "after". With `borders`, only
+    those events of transactions count.
     """
     counted = itertools.count()  # by several threads at once
     writing: set[object] = set()  # the threads, or tasks, whose transaction does
@@ -66,7 +73,7 @@ def killer(at: int | None, say: Callable[[str], None], in_tool: str | None = Non
         me = _current()
         if (event, statement) == ("before", "begin_write"):
             writing.add(me)
-        if me in writing or statement == "tool":
+        if statement == "tool" or (me in writing and (not borders or (event, statement) in BORDERS)):
             number = next(counted)
             say(f"event {event} {statement}")
             if number == at or (statement == "tool" and event == in_tool):
@@ -107,7 +114,9 @@ def act(job: dict[str, Any], say: Callable[[str], None]) -> None:
         run_graph(actor, job["durability"], lambda name: say(f"ran {name}"))
     elif job.get("scenario") == "tools":
         actor.on.call("sessions")
-        trace = actor.on.saver._driver.trace = killer(job.get("kill_at"), say, job.get("kill_in_tool"))
+        trace = actor.on.saver._driver.trace = killer(
+            job.get("kill_at"), say, job.get("kill_in_tool"), job.get("borders", False)
+        )
         run_tools(actor, job, say, trace)
     elif job.get("scenario") == "group":
         actor.on.call("sessions")

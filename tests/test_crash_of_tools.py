@@ -1,7 +1,8 @@
 """SIGKILL at every moment of a tool call, on both databases: recovery tells what is so, and nothing is done twice.
 
-As in `test_crash.py`, a process kills itself at one event after another: before and after each statement of a
-transaction that writes, and before and after what the tool does. What it did it says through a pipe, so that is known
+As in `test_crash.py`, a process kills itself at one event after another: before and after what the tool does, before
+and after each transaction that writes and before its commit, and in one way of running the graph before and after each
+statement. What it did it says through a pipe, so that is known
 whatever was stored.
 """
 
@@ -61,6 +62,7 @@ def test_killed_at_every_moment_of_a_tool_call(
 ) -> None:
     ids = ["c1", "c2"][:number]
     job = {"scenario": "tools", "url": remains.url, "flavour": flavour, "durability": durability, "calls": ids}
+    job["borders"] = (flavour, durability) != ("sync", "sync")
     seen = set()
     for thread, said in killed_everywhere(crashes, **job):
         effects = [line.removeprefix("effect ") for line in said if line.startswith("effect ")]
