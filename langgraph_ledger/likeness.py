@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,7 +35,8 @@ def unlike(saver: Saver, here: CheckpointTuple, there: CheckpointTuple, *, write
         parts["pending writes"] = (_in_order(here.pending_writes or ()), _in_order(there.pending_writes or ()))
     for channel, value in here.checkpoint["channel_values"].items():
         parts[f"channel {channel!r}"] = (value, there.checkpoint["channel_values"].get(channel))
-    return next((part for part, values in parts.items() if not same(saver, *values)), None)
+    sorted_by_some = ("checkpoint", "metadata")  # PostgresSaver keeps them as JSONB, which has an order of its own
+    return next((part for part, pair in parts.items() if not same(saver, *pair, part not in sorted_by_some)), None)
 
 
 def has_moved_on(saver: Saver, here: CheckpointTuple, there: CheckpointTuple) -> bool:
@@ -58,16 +58,18 @@ def has_moved_on(saver: Saver, here: CheckpointTuple, there: CheckpointTuple) ->
     return False
 
 
-def same(saver: Saver, one: Any, other: Any) -> bool:
-    """Whether two values are alike, type for type. What is no plain container is compared as it is serialised."""
+def same(saver: Saver, one: Any, other: Any, ordered: bool = True) -> bool:
+    """Whether two values are alike, type for type, and their keys in one order if it is `ordered`. What is no plain
+    container is compared as it is serialised."""
     if isinstance(one, Marked) or isinstance(other, Marked):
         return bool(one == other)
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
-        return list(one) == list(other) and all(same(saver, one[key], other[key]) for key in one)
+        keys_alike = list(one) == list(other) if ordered else one.keys() == other.keys()
+        return keys_alike and all(same(saver, one[key], other[key], ordered) for key in one)
     if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, itertools.repeat(saver), one, other))
+        return len(one) == len(other) and all(same(saver, *pair, ordered) for pair in zip(one, other, strict=True))
     if isinstance(one, (set, frozenset)):  # it may come back in another order
         return bool(one == other)
     serde = saver.serde.serde if isinstance(saver.serde, EncryptedSerializer) else saver.serde
