@@ -1,6 +1,7 @@
 """Moving between savers: every scenario's threads come over from an official saver, and go back."""
 
 import copy
+import itertools
 import operator
 import sqlite3
 import subprocess
@@ -21,9 +22,10 @@ from typer.testing import CliRunner
 
 from langgraph_ledger import LedgerSaver
 from langgraph_ledger.cli.app import app
-from langgraph_ledger.errors import InvalidInput, NotTransferred
+from langgraph_ledger.errors import InvalidInput, NotTransferred, ValueNotRestorable
+from langgraph_ledger.likeness import same
 from langgraph_ledger.transfers import threads_of, transfer
-from tests.direct import at, save
+from tests.direct import at, checkpoint, query, save
 from tests.four_ways import Backend, Flavoured
 from tests.scenarios import CASES, Case, run
 
@@ -119,6 +121,23 @@ def test_a_transfer_that_was_stopped_is_made_again(official: Saver, backend: Bac
         assert transfer(official, saver).threads == 3
         assert saver.stats().threads == 3 > before.threads
         assert saver.stats().checkpoints == len([*official.list(None)])
+
+
+def test_the_order_of_keys_that_postgres_does_not_keep(sqlite_path: str, fresh_postgres_url: Callable[[], str]) -> None:
+    """PostgresSaver stores checkpoints and their metadata as JSONB, which sorts keys."""
+    config: Any = {"configurable": {"thread_id": "t"}, "metadata": {"zebra": {"b": [{"d": 1, "c": 2}]}, "aa": 2.5}}
+    for source in (LedgerSaver(sqlite_path), InMemorySaver()):
+        asking(source).invoke({"items": ["begin"]}, config)
+        with PostgresSaver.from_conn_string(fresh_postgres_url()) as target:
+            target.setup()
+            moved = transfer(source, target)
+            assert moved.checkpoints == len([*source.list(config)])
+            assert transfer(source, target) == moved
+            assert asking(target).invoke(Command(resume="that"), config)["items"][-1] == "that"
+        if isinstance(source, LedgerSaver):
+            source.close()
+    one, other = {"a": 1, "b": {"c": 1, "d": 2}}, {"a": 1, "b": {"d": 2, "c": 1}}
+    assert not same(InMemorySaver(), one, other), "what is in a channel comes over in its order"
 
 
 def test_more_comes_over_later(official: Saver, backend: Backend) -> None:
@@ -226,6 +245,29 @@ def test_ids_say_nothing_of_a_ledgers_order(tmp_path: Any) -> None:
         save(Flavoured(target, None), target.get_tuple(at("t")).config, "99")  # type: ignore[union-attr]
         with pytest.raises(InvalidInput, match="has checkpoint 99, which the source does not have"):
             transfer(source, target)
+
+
+def test_a_child_whose_id_sorts_before_its_parents(four: Flavoured, backend: Backend) -> None:
+    """As when a thread has gone on where a clock is behind: it comes over in the order of its ids."""
+    source = InMemorySaver()
+    for step, (parent, made) in enumerate(itertools.pairwise([None, "1", "9", "5", "a"])):
+        values, versions = ({} if parent else {"x": "seed"}), {"x": str(step)}
+        source.put(at("t", parent), checkpoint(str(made), values, versions), {"step": step}, versions)
+        source.put_writes(at("t", made), [("x", made)], "task")
+    transfer(source, four.saver)
+    line = ["a", "5", "9", "1"]
+    assert four.call("ancestors", at("t")) == line
+    asked = {"config": at("t"), "channels": ["x"]}
+    history = source.get_delta_channel_history(**asked)
+    assert (history["x"].get("seed"), [value for *_, value in history["x"]["writes"]]) == ("seed", ["1", "9", "5"])
+    assert four.call("get_delta_channel_history", **asked) == history
+    four.call("copy_thread", "t", "copy", checkpoint_id="5")
+    assert four.call("ancestors", at("copy")) == line[1:]
+
+    query(backend, "UPDATE checkpoint_log SET parent_checkpoint_id = '5' WHERE checkpoint_id = '1'")
+    assert four.call("ancestors", at("t")) == line, "a circle ends where it is closed"
+    with pytest.raises(ValueNotRestorable, match="in a circle"):
+        four.call("get_delta_channel_history", config=at("t"), channels=["y"])
 
 
 def test_the_source_is_only_read(tmp_path: Any, sqlite_path: str) -> None:

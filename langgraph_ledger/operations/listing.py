@@ -167,6 +167,18 @@ def lineage(session_id: str, agent_id: str) -> Operation[Sequence[str]]:
 
     def steps() -> Steps[Sequence[str]]:
         (rows,) = yield batch(Statement("read_lineage", {"session_id": session_id, "agent_id": agent_id}), last=True)
-        return [row[0] for row in rows]
+        return _line(rows)
 
     return Operation("ancestors", Access.READ, steps)
+
+
+def _line(rows: Rows) -> list[str]:
+    """Rows of (latest, checkpoint, its parent) as a line. Sequence numbers do not tell it: a thread that was moved in
+    is stored in the order of its ids, and where clocks differ a child's may be before its parent's."""
+    parents = {checkpoint_id: parent_id for _, checkpoint_id, parent_id in rows}
+    found: list[str] = []
+    following = rows[0][0] if rows else None
+    while following in parents:
+        found.append(following)
+        following = parents.pop(following)
+    return found

@@ -418,18 +418,18 @@ WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_typ
 ORDER BY c.seq DESC LIMIT :page;
 
 -- name: read_lineage
-WITH RECURSIVE chain (depth, checkpoint_id, parent_checkpoint_id, seq) AS (
-    SELECT 1, c.checkpoint_id, c.parent_checkpoint_id, c.seq
+WITH RECURSIVE chain (latest, checkpoint_id, parent_checkpoint_id) AS (
+    SELECT c.checkpoint_id, c.checkpoint_id, c.parent_checkpoint_id
     FROM {schema}agent_state_ledger l CROSS JOIN {schema}checkpoint_log c
     WHERE l.session_id = :session_id AND l.agent_id = :agent_id AND c.session_id = :session_id
         AND c.agent_id = :agent_id AND c.checkpoint_id = l.checkpoint_id AND c.checkpoint_type = 'checkpoint'
-    UNION ALL
-    SELECT chain.depth + 1, c.checkpoint_id, c.parent_checkpoint_id, c.seq
+    UNION -- not UNION ALL: so it ends even where somebody has made a circle of parents
+    SELECT chain.latest, c.checkpoint_id, c.parent_checkpoint_id
     FROM chain CROSS JOIN {schema}checkpoint_log c
     WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = chain.parent_checkpoint_id
-        AND c.checkpoint_type = 'checkpoint' AND c.seq < chain.seq -- which ends, whatever somebody has written there
+        AND c.checkpoint_type = 'checkpoint'
 )
-SELECT chain.checkpoint_id FROM chain ORDER BY chain.depth;
+SELECT latest, checkpoint_id, parent_checkpoint_id FROM chain;
 
 -- name: read_channel_writes
 SELECT p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
