@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import unified_diff
 from typing import Any
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
@@ -17,8 +16,8 @@ from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.operations.checkpoints import read_checkpoint
 from langgraph_ledger.reading import decode
+from langgraph_ledger.unified import unified
 
-CONTEXT_LINES = 2
 SHOWN_LINES, SHOWN_CHARACTERS = 200, 500
 """Of a channel, and of a line, in a notebook."""
 _INTERNAL = ("__", "branch:", "join:")
@@ -31,7 +30,8 @@ class Diff:
 
     `changes` has the channels that differ, each with lines as `diff -u` writes them: of the values as JSON, where an
     object is its fields and a `$type`. `before` and `after` are the checkpoints' ids. A `DeltaChannel` is compared
-    where both checkpoints hold it whole.
+    where both checkpoints hold it whole, and otherwise named in `not_compared`. Of very large values that differ in
+    very many places the lines may be more than need be.
     """
 
     thread_id: str
@@ -39,25 +39,30 @@ class Diff:
     before: str
     after: str
     changes: Mapping[str, tuple[str, ...]]
+    not_compared: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, list[str]]:
         """The lines by channel, as JSON can hold them."""
         return {channel: list(lines) for channel, lines in self.changes.items()}
 
     def __str__(self) -> str:
-        if not self.changes:
-            return "no difference"
-        return "\n".join(
+        changes = [
             "\n".join([f"{legible.line(channel)}:", *(f"  {legible.line(text)}" for text in lines)])
             for channel, lines in self.changes.items()
-        )
+        ]
+        return "\n".join([*(changes or ["no difference"]), *self._left_out()])
 
     _repr_pretty_ = legible.as_text
 
     def _repr_html_(self) -> str:
         title = f"{legible.short(self.thread_id)}: from {legible.short(self.before)} to {legible.short(self.after)}"
         parts = [self._channel(channel, lines) for channel, lines in self.changes.items()]
-        return markup.page(title, *(parts or [markup.note("no difference")]))
+        left_out = [markup.note(text) for text in self._left_out()]
+        return markup.page(title, *(parts or [markup.note("no difference")]), *left_out)
+
+    def _left_out(self) -> list[str]:
+        why = "not compared, for not both checkpoints hold it whole"
+        return [f"{legible.short(name)}: {why}" for name in self.not_compared]
 
     def _channel(self, channel: str, lines: tuple[str, ...]) -> str:
         more = len(lines) - SHOWN_LINES
@@ -81,23 +86,54 @@ def pretty(value: Any) -> str:
     return json.dumps(plain(value), ensure_ascii=False, indent=2)
 
 
-def diff(
+@dataclass(frozen=True, slots=True)
+class State:
+    """A checkpoint's values, and the delta channels that it does not hold whole."""
+
+    checkpoint_id: str
+    values: Mapping[str, Any]
+    open_deltas: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two checkpoints to compare."""
+
+    thread_id: str
+    checkpoint_ns: str
+    before: State
+    after: State
+
+
+def read_pair(
     ledger: Ledger, serde: SerializerProtocol, thread_id: str, before: str, after: str | None, checkpoint_ns: str
-) -> Flow[Diff]:
-    """Compares two checkpoints of one namespace; the second is the latest if it is not named. Changes nothing."""
+) -> Flow[Pair]:
+    """Two checkpoints of one namespace; the second is the latest if it is not named. Changes nothing."""
     session_id, agent_id = ids.clean(thread_id, "thread_id"), ids.namespace_of({"checkpoint_ns": checkpoint_ns})
     first = yield from _state(ledger, serde, session_id, agent_id, str(ids.clean(before, "checkpoint_id")))
     wanted = None if after is None else str(ids.clean(after, "checkpoint_id"))
     second = yield from _state(ledger, serde, session_id, agent_id, wanted)
-    names = sorted(name for name in {*first[1], *second[1]} if not is_internal(name))
-    lines = {name: _changes(*(state.get(name, _NOTHING) for _, state in (first, second))) for name in names}
+    return Pair(session_id, agent_id, first, second)
+
+
+def compare(pair: Pair) -> Diff:
+    """What differs between them. Takes its time over large values, and none of a database's."""
+    states = (pair.before, pair.after)
+    left_out = pair.before.open_deltas | pair.after.open_deltas
+    names = {*pair.before.values, *pair.after.values} - left_out
+    lines = {
+        name: _changes(*(state.values.get(name, _NOTHING) for state in states))
+        for name in sorted(names)
+        if not is_internal(name)
+    }
     changes = {name: found for name, found in lines.items() if found}
-    return Diff(session_id, agent_id, first[0], second[0], changes)
+    ends = (pair.before.checkpoint_id, pair.after.checkpoint_id)
+    return Diff(pair.thread_id, pair.checkpoint_ns, *ends, changes, tuple(sorted(left_out)))
 
 
 def _state(
     ledger: Ledger, serde: SerializerProtocol, session_id: str, agent_id: str, checkpoint_id: str | None
-) -> Flow[tuple[str, Mapping[str, Any]]]:
+) -> Flow[State]:
     vault = yield from ledger.vault(reader_of(serde))
     _, stored = yield read_checkpoint(session_id, agent_id, checkpoint_id)
     if stored is None:
@@ -105,10 +141,12 @@ def _state(
         raise UnknownCheckpoint(f"thread {session_id!r} has no {what} in namespace {agent_id!r}")
     stored.working = yield from working.fetch(ledger, session_id)
     found = decode(ledger, vault, stored, None)
-    return stored.checkpoint_id, found.checkpoint["channel_values"]
+    values, written = found.checkpoint["channel_values"], found.checkpoint["channel_versions"]
+    counted = found.metadata.get("counters_since_delta_snapshot") or {}
+    return State(stored.checkpoint_id, values, frozenset(written.keys() & counted.keys() - values.keys()))
 
 
 def _changes(before: Any, after: Any) -> tuple[str, ...]:
-    old, new = ([] if value is _NOTHING else pretty(value).splitlines() for value in (before, after))
-    _, _, *lines = [*unified_diff(old, new, lineterm="", n=CONTEXT_LINES)] or (None, None)
-    return tuple(lines)
+    # not `splitlines`: it drops separators such as U+2028, which JSON has within a line, and which may be what differs
+    old, new = ([] if value is _NOTHING else pretty(value).split("\n") for value in (before, after))
+    return tuple(unified(old, new))

@@ -642,11 +642,13 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         Nothing of the values is imported or constructed, except by a serializer of another format than LangGraph's.
         Raises `UnknownCheckpoint` if one of them is not there.
         """
-        return self._run(comparing.diff(self._ledger, self.serde, thread_id, before, after, checkpoint_ns))
+        reading = comparing.read_pair(self._ledger, self.serde, thread_id, before, after, checkpoint_ns)
+        return comparing.compare(self._run(reading))
 
     async def adiff(self, thread_id: str, before: str, after: str | None = None, *, checkpoint_ns: str = "") -> Diff:
-        """`diff`, asynchronously."""
-        return await self._arun(comparing.diff(self._ledger, self.serde, thread_id, before, after, checkpoint_ns))
+        """`diff`, asynchronously: values are compared in a thread, so that large ones do not hold up the event loop."""
+        reading = comparing.read_pair(self._ledger, self.serde, thread_id, before, after, checkpoint_ns)
+        return await asyncio.to_thread(comparing.compare, await self._arun(reading))
 
     def rejected_writes(self, thread_id: str | None = None) -> Rejected:
         """The writes that were refused (or, with `on_conflict="report"`, reported), oldest first."""

@@ -175,10 +175,10 @@ def lineage(session_id: str, agent_id: str) -> Operation[Sequence[str]]:
 def _line(rows: Rows) -> list[str]:
     """Rows of (latest, checkpoint, its parent) as a line. Sequence numbers do not tell it: a thread that was moved in
     is stored in the order of its ids, and where clocks differ a child's may be before its parent's."""
-    parents = {checkpoint_id: parent_id for _, checkpoint_id, parent_id in rows}
+    parents: dict[str, str | None] = {checkpoint_id: parent_id for _, checkpoint_id, parent_id in rows}
     found: list[str] = []
-    following = rows[0][0] if rows else None
-    while following in parents:
+    following: str | None = rows[0][0] if rows else None
+    while following is not None and following in parents:
         found.append(following)
         following = parents.pop(following)
     return found
