@@ -28,6 +28,7 @@ from langgraph_ledger.operations.calls import (
     RESOLVED,
     Found,
     find_active,
+    find_unclear,
     read_held,
     read_in_flight,
 )
@@ -307,6 +308,19 @@ def recoverable(ledger: Ledger, idle: timedelta | None) -> Flow[Sessions]:
         if len(rows) < PAGE:
             return left
         after = rows[-1][0]
+
+
+def need_a_person(ledger: Ledger, serde: SerializerProtocol, idle: timedelta | None) -> Flow[list[Recovery]]:
+    """The reports on the sessions that a crash left behind, and on others with an unknown call or something held."""
+    left = yield from recoverable(ledger, idle)
+    crashed = dict.fromkeys(session.session_id for session in left)
+    unclear = yield find_unclear()
+    reports = []
+    for name in crashed | dict.fromkeys(row[0] for row in unclear):
+        report = yield from recover(ledger, serde, name)
+        if name in crashed or report.unknown or report.held:
+            reports.append(report)
+    return reports
 
 
 def is_open(call: CallRecord) -> bool:

@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 def recover(
     url: Url,
     thread: Annotated[
-        str | None, typer.Argument(metavar="[THREAD]", help="One thread; without it, all crashed.")
+        str | None, typer.Argument(metavar="[THREAD]", help="One thread; without it, all that need a person.")
     ] = None,
     idle: Annotated[
         str | None, typer.Option(help="Also count threads of other hosts that were idle for so long, such as 5m.")
@@ -29,10 +29,14 @@ def recover(
     schema: Schema = None,
     json: Json = False,
 ) -> None:
-    """Report what a crash left behind; changes nothing. Exits with 3 if a thread needs a person."""
+    """Report what a crash left behind; changes nothing. Exits with 3 if a thread needs a person.
+
+    Listed are the threads that are active while their process is gone, and others with an unknown call or something
+    held: one that waits for the answer about a call, say. Those that only wait for an answer, or have failed, are in
+    `sessions --status paused` and `sessions --status failed`.
+    """
     with ledger(url, schema) as saver:
-        threads = [thread] if thread else [s.session_id for s in saver.recoverable(idle=period(idle))]
-        reports = [saver.recover(name) for name in threads]
+        reports = [saver.recover(thread)] if thread else saver._need_a_person(period(idle))
     if json:
         output.as_json([report.to_dict() for report in reports])
     elif not reports:
