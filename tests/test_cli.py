@@ -185,13 +185,16 @@ def test_a_crashed_thread_is_found_resolved_and_done_with(backend: Backend) -> N
     found = run("recover", "--json")
     assert (found.exit_code, json.loads(found.output)[0]["status"]) == (3, "paused"), "the guard has asked"
     assert run("resolve", thread, call).exit_code == 2, "whether it happened has to be said"
+    for wrong in ("--happened",), ("--happened", "--no-result", "--result", "1"), ("--not-happened", "--no-result"):
+        assert run("resolve", thread, call, *wrong).exit_code == 2, wrong
+    assert repr(call) in run("resolve", thread, "no such call", "--not-happened").output
     assert run("resolve", thread, call, "--happened", "--result", '"sent"').exit_code == 0
     assert "unknown call" not in run("recover", thread).output
     assert json.loads(run("recover", "--json").output) == []
     with LedgerSaver(backend.url) as saver:
         (record,) = saver.find_calls(thread, call)
     assert (record.status, record.result) == ("completed", "sent")
-    assert run("resolve", thread, "no such call", "--happened").exit_code == 1
+    assert run("resolve", thread, "no such call", "--happened", "--no-result").exit_code == 1
 
 
 def test_upkeep(ledger: Ledger) -> None:

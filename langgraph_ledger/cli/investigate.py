@@ -55,10 +55,18 @@ def resolve(
     call: Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, as `recover` shows it.")],
     happened: Annotated[bool, typer.Option("--happened/--not-happened", help="Whether the call was made.")],
     result: Annotated[str | None, typer.Option(help="What it gave: JSON, or else text.")] = None,
+    no_result: Annotated[bool, typer.Option("--no-result", help="It happened, and gave nothing.")] = False,
     task: Annotated[str | None, typer.Option(help="The task, if several have made a call of this id.")] = None,
     schema: Schema = None,
 ) -> None:
-    """Put on record what was found out about an unknown call, so that the next run goes on accordingly."""
+    """Put on record what was found out about an unknown call, so that the next run goes on accordingly.
+
+    It is for good. A call that happened needs its result, with which a guarded run goes on.
+    """
+    if happened and (result is None) != no_result:
+        raise typer.BadParameter("--happened: give what it returned, --result JSON, or --no-result if it was nothing")
+    if not happened and (result is not None or no_result):
+        raise typer.BadParameter("--not-happened: a call that was not made has no result to give")
     given = None if result is None else _value(result)
     with ledger(url, schema, write=True) as saver:
         saver.resolve_call(thread, call, happened=happened, result=given, task_id=task)
