@@ -6,9 +6,12 @@ is stale, a retry within it could not succeed), and no GraphBubbleUp, which its 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from langchain_core.runnables.config import var_child_runnable_config
 
 from langgraph_ledger.errors import InvalidInput, LedgerError
 
@@ -62,8 +65,11 @@ def expect(snapshot: Any) -> dict[str, Any]:
 
     `graph.update_state(expect(snapshot), values)` raises `StateConflict` if anything was written to the thread since
     `snapshot = graph.get_state(config)`. A snapshot whose config went through JSON has lost its version; then its
-    checkpoint has to be the thread's latest.
+    checkpoint has to be the thread's latest. Only a `LedgerSaver` looks at it: with any other checkpointer the write is
+    an ordinary one.
     """
+    if not isinstance(getattr(snapshot, "config", None), Mapping):
+        raise InvalidInput(f"expect() needs a snapshot, as graph.get_state(config) gives it, not {snapshot!r:.80}")
     conf = dict(snapshot.config.get("configurable") or {})
     checkpoint_id = conf.get("checkpoint_id")
     run = getattr(checkpoint_id, "run", None)
@@ -72,6 +78,24 @@ def expect(snapshot: Any) -> dict[str, Any]:
     else:
         conf[EXPECT_KEY] = {"checkpoint_id": checkpoint_id}
     return {**snapshot.config, "configurable": conf}
+
+
+def _check_saver(graph: Any, what: str) -> Any:
+    """The graph's checkpointer: a LedgerSaver, since no other one knows of conflicts.
+
+    One that may hold a LedgerSaver inside, such as a server's, is let through with a warning, and so is a graph that
+    runs in a node of another one, whose saver it takes over.
+    """
+    saver = getattr(graph, "checkpointer", None)
+    if hasattr(saver, "ancestors"):
+        return saver
+    found = f"a {type(saver).__qualname__}" if saver else repr(saver)
+    told = f"{what}: the graph's checkpointer is {found}, not a LedgerSaver: it lets conflicts through unnoticed"
+    is_root = hasattr(graph, "checkpointer") and not var_child_runnable_config.get()
+    if type(saver).__module__.startswith("langgraph.checkpoint.") or (not saver and is_root):
+        raise InvalidInput(f"{told}. Compile the graph with checkpointer=LedgerSaver(...)")
+    warnings.warn(told, RuntimeWarning, stacklevel=3)
+    return saver
 
 
 def _updates(
@@ -96,8 +120,10 @@ def modify(
 ) -> Any:
     """Reads the state, calls `fn(snapshot)`, writes what it returned; reads again if somebody was faster.
 
-    Returns the config of the new checkpoint. Raises `StateConflict` after `attempts` tries.
+    Returns the config of the new checkpoint. Raises `StateConflict` after `attempts` tries, `InvalidInput` if the
+    graph's checkpointer is no `LedgerSaver`.
     """
+    _check_saver(graph, "modify()")
     return run_steps(
         _updates(
             lambda: graph.get_state(config), fn, lambda c, values: graph.update_state(c, values, as_node), attempts
@@ -114,6 +140,7 @@ async def amodify(
     attempts: int = 10,
 ) -> Any:
     """`modify`, asynchronously; `fn` may be a plain or an async function."""
+    _check_saver(graph, "amodify()")
     return await run_steps_async(
         _updates(
             lambda: graph.aget_state(config), fn, lambda c, values: graph.aupdate_state(c, values, as_node), attempts
@@ -189,9 +216,9 @@ def retry_on_conflict(
     If the refused run had already stored its input, and the winner built on it, the retry continues from there
     instead of adding the input again. Not retried are a `Command(resume=...)`, whose interrupt is gone, another command
     that the winner has taken up, and anything on a busy thread. `StateConflict` is raised then, and after `attempts`
-    tries.
+    tries; `InvalidInput` if the graph's checkpointer is no `LedgerSaver`.
     """
-    saver, place = graph.checkpointer, {**config["configurable"], "checkpoint_ns": ""}
+    saver, place = _check_saver(graph, "retry_on_conflict()"), {**config["configurable"], "checkpoint_ns": ""}
     thread = _Thread(
         lambda value: graph.invoke(value, config, **invoke_options),
         lambda: saver.ancestors({"configurable": place}),
@@ -204,7 +231,7 @@ async def aretry_on_conflict(
     graph: Any, input: Any, config: Mapping[str, Any], *, attempts: int = 5, **invoke_options: Any
 ) -> Any:
     """`retry_on_conflict` with `graph.ainvoke`."""
-    saver, place = graph.checkpointer, {**config["configurable"], "checkpoint_ns": ""}
+    saver, place = _check_saver(graph, "aretry_on_conflict()"), {**config["configurable"], "checkpoint_ns": ""}
     thread = _Thread(
         lambda value: graph.ainvoke(value, config, **invoke_options),
         lambda: saver.aancestors({"configurable": place}),

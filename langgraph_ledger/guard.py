@@ -24,14 +24,15 @@ class ReplayGuard:
 
     Args:
         on_unknown: what to do about a call of which it is not known whether it happened: "ask" interrupts the graph
-            with the question, to be answered by `Command(resume={"happened": ..., "result": ...})`; "retry" makes it
-            again, for tools that may run twice; "fail" raises `UnknownCall`.
+            with the question, to be answered by `Command(resume={"happened": True, "result": what it returned})` or
+            `Command(resume={"happened": False})`, and asks again if the answer is none; "retry" makes it again, for
+            tools that may run twice; "fail" raises `UnknownCall`.
         tools: other answers for single tools, by name.
     """
 
     def __init__(self, on_unknown: OnUnknown = "ask", *, tools: Mapping[str, OnUnknown] | None = None) -> None:
         self.on_unknown = check_policy(on_unknown)
-        self.tools = {name: check_policy(policy) for name, policy in (tools or {}).items()}
+        self.tools = {name: check_policy(policy, name) for name, policy in (tools or {}).items()}
 
     @property
     def wrappers(self) -> dict[str, Any]:

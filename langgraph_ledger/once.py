@@ -31,10 +31,11 @@ MAKE, RETURN = "make", "return"
 """What to do about a call: make it, or return what is on record."""
 
 
-def check_policy(on_unknown: str) -> OnUnknown:
-    """`on_unknown` if it is one."""
+def check_policy(on_unknown: str, tool: str | None = None) -> OnUnknown:
+    """`on_unknown` if it is one; for a guard's single tool, it is named."""
     if on_unknown not in ("ask", "retry", "fail"):
-        raise InvalidInput(f"on_unknown={on_unknown!r}: expected 'ask', 'retry' or 'fail'")
+        given = f"on_unknown={on_unknown!r}" if tool is None else f"tools={{{tool!r}: {on_unknown!r}}}"
+        raise InvalidInput(f"{given}: expected 'ask', 'retry' or 'fail'")
     return on_unknown  # type: ignore[return-value]
 
 
@@ -114,29 +115,37 @@ def _path(namespace: str) -> list[str]:
     return [step.partition(":")[0] for step in namespace.split("|")]
 
 
+ANSWER = 'Command(resume={"happened": True, "result": what it returned}) or Command(resume={"happened": False})'
+"""The form of the answer, as the question names it."""
+
+
 def _asked(call: CallRecord, name: str, arguments: Any) -> dict[str, Any]:
+    """The answer about a call, asked for again until it is one: LangGraph keeps an answer for good once it is given."""
     question = {
         "question": f"Did the call {name!r} happen? A crash left it unknown.",
         "call_id": call.call_id,
         "name": name,
         "arguments": arguments,
         "started_at": call.started_at.isoformat(),
-        "answer": {"happened": "true or false", "result": "what it returned, if it happened"},
+        "answer": ANSWER,
     }
-    answer = interrupt(question)
-    if isinstance(answer, bool):
-        answer = {"happened": answer}
-    if not isinstance(answer, dict) or not isinstance(answer.get("happened"), bool):
-        raise InvalidInput(f'resume with {{"happened": True or False, "result": ...}}, not {answer!r:.80}')
-    return answer
+    while True:
+        answer = interrupt(question)
+        if isinstance(answer, bool):
+            return {"happened": answer}
+        if isinstance(answer, dict) and isinstance(answer.get("happened"), bool):
+            return answer
+        question = {**question, "problem": f"{answer!r:.80} is no answer: expected {ANSWER}"}
 
 
 def _unknown(session_id: str, call: CallRecord, name: str) -> str:
     what = {"unknown": "was started and has no end on record", "cancelled": "was cancelled while it ran"}
     state = what.get(call.status, "happened, and its result was not kept")
+    which = f"{session_id!r}, call_id={call.call_id!r}, task_id={call.task_id!r}"
     return (
-        f"thread {session_id!r}: the call {name!r} (id {call.call_id}, task {call.task_id}) {state}. Find out what it"
-        " did, say so with saver.resolve_call(), and run the graph again"
+        f"thread {session_id!r}: the call {name!r} (id {call.call_id}, task {call.task_id}) {state}. Find out whether"
+        f" it happened, say so with saver.resolve_call({which}, happened=True, result=...) or, with the same ids,"
+        " happened=False, and run the graph again"
     )
 
 
@@ -173,7 +182,8 @@ def once(key: str, fn: Callable[[], T], *, on_unknown: OnUnknown = "fail") -> T:
 
     For effects outside of the state, such as a payment, in any code of a node. `key` names the effect within the task:
     it is another one in the graph's next step. If a crash left it unknown whether it happened, `on_unknown` says
-    what to do: "fail" raises `UnknownCall`, "ask" interrupts the graph with the question, "retry" calls it again.
+    what to do: "fail" (the default, other than a `ReplayGuard`'s) raises `UnknownCall`, "ask" interrupts the graph with
+    the question, to be answered as a guard's, "retry" calls it again.
     An `fn` that raises has not happened and is called again. What it returns must be something that a state may hold.
     """
     steps = _steps(key, on_unknown)

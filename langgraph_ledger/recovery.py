@@ -28,6 +28,7 @@ from langgraph_ledger.operations.calls import (
     RESOLVED,
     Found,
     find_active,
+    find_unclear,
     read_held,
     read_in_flight,
 )
@@ -309,6 +310,19 @@ def recoverable(ledger: Ledger, idle: timedelta | None) -> Flow[Sessions]:
         after = rows[-1][0]
 
 
+def need_a_person(ledger: Ledger, serde: SerializerProtocol, idle: timedelta | None) -> Flow[list[Recovery]]:
+    """The reports on the sessions that a crash left behind, and on others with an unknown call or something held."""
+    left = yield from recoverable(ledger, idle)
+    crashed = dict.fromkeys(session.session_id for session in left)
+    unclear = yield find_unclear()
+    reports = []
+    for name in crashed | dict.fromkeys(row[0] for row in unclear):
+        report = yield from recover(ledger, serde, name)
+        if name in crashed or report.unknown or report.held:
+            reports.append(report)
+    return reports
+
+
 def is_open(call: CallRecord) -> bool:
     """Whether it is not known if a call happened, or with what result."""
     return call.status in ("unknown", "cancelled") or (call.status == "completed" and not call.kept)
@@ -333,7 +347,10 @@ def resolve(
     named = [call for call in calls if task_id is None or call.task_id == task_id]
     unsure = [call for call in named if is_open(call)]
     if not unsure:
-        what = f"it is on record as {named[-1].status}" if named else "there is none of that name"
+        if named:
+            what = f"it is on record as {named[-1].status}"
+        else:
+            what = f"there is none of that name; open are {yield from _open_ids(ledger, serde, session_id)}"
         raise InvalidInput(f"thread {session_id!r} has no call {call_id!r} about which anything is open: {what}")
     if len({call.task_id for call in unsure}) > 1:
         tasks = ", ".join(str(call.task_id) for call in unsure)
@@ -345,6 +362,12 @@ def resolve(
     values = {"result": result} if happened else {}
     entry = Call(spot, call.call_id, {"tool": call.name}, attempt_id=call.attempt_id)
     yield from record_end(ledger, serde, entry, RESOLVED, values, happened=happened, source=source, asked_by=asked_by)
+
+
+def _open_ids(ledger: Ledger, serde: SerializerProtocol, session_id: str) -> Flow[str]:
+    report = yield from recover(ledger, serde, session_id)
+    calls = (*report.unknown, *report.cancelled, *report.unapplied)
+    return ", ".join(repr(call.call_id) for call in calls if is_open(call)) or "none"
 
 
 def release(ledger: Ledger, serde: SerializerProtocol, thread_id: str, resource: str, hold_id: str | None) -> Flow[int]:

@@ -564,6 +564,10 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         """`recoverable`, asynchronously."""
         return await self._arun(recovery.recoverable(self._ledger, idle))
 
+    def _need_a_person(self, idle: timedelta | None) -> Sequence[Recovery]:
+        """The reports of `lgledger recover`."""
+        return self._run(recovery.need_a_person(self._ledger, self.serde, idle))
+
     def resolve_call(
         self, thread_id: str, call_id: str, *, happened: bool, result: Any = None, task_id: str | None = None
     ) -> None:

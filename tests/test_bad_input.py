@@ -7,8 +7,20 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import START, MessagesState, StateGraph
 
-from langgraph_ledger import LedgerSaver, errors
+from langgraph_ledger import (
+    LedgerSaver,
+    amodify,
+    aretry_on_conflict,
+    errors,
+    expect,
+    modify,
+    retry_on_conflict,
+)
 from langgraph_ledger.ids import LIMITS
 from tests.direct import at, checkpoint, contents, save, shared_backend
 from tests.four_ways import Backend, Flavoured
@@ -314,3 +326,49 @@ def test_a_password_is_in_no_message() -> None:
     with saver, pytest.raises(errors.DatabaseUnavailable) as caught:
         saver.get_tuple(at("t"))
     assert "hunter2" not in str(caught.value)
+
+
+# --- helpers for conflicts, where nothing would notice a conflict
+
+
+class Wrapper(BaseCheckpointSaver[str]):
+    """A saver that hides another one, as a server's may."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.get_tuple, self.put, self.put_writes = inner.get_tuple, inner.put, inner.put_writes
+        self.get_next_version = inner.get_next_version
+
+
+def test_helpers_need_a_saver_that_knows_of_conflicts(four: Flavoured) -> None:
+    builder = StateGraph(MessagesState).add_node("act", lambda state: {"messages": ["done"]}).add_edge(START, "act")
+    given, config = {"messages": ["go"]}, at("t")
+    with pytest.raises(errors.InvalidInput, match=r"get_state\(config\)"):
+        expect(config)
+    helpers: Any = (aretry_on_conflict, amodify) if four.is_async else (retry_on_conflict, modify)
+
+    def helped(saver: Any, helper: Any, wanted: Any) -> Any:
+        found = helper(builder.compile(checkpointer=saver), config, wanted)
+        return four.runner.run(found) if four.runner else found
+
+    retry = lambda graph, config, given: helpers[0](graph, given, config)  # noqa: E731
+    for saver, name in ((InMemorySaver(), "a InMemorySaver"), (None, "None"), (False, "False")):
+        for helper, wanted in ((retry, given), (helpers[1], lambda snapshot: given)):
+            with pytest.raises(errors.InvalidInput, match=f"checkpointer is {name}, not a LedgerSaver"):
+                helped(saver, helper, wanted)
+    assert helped(four.saver, retry, given)["messages"][-1].content == "done"
+    if not four.is_async:
+        with pytest.warns(RuntimeWarning, match="a Wrapper, not a LedgerSaver"):
+            assert helped(Wrapper(four.saver), helpers[1], lambda snapshot: given)
+
+
+def test_a_graph_in_a_node_of_another_one_may_have_its_saver() -> None:
+    builder = StateGraph(MessagesState).add_node("act", lambda state: {"messages": ["done"]}).add_edge(START, "act")
+    inner = builder.compile()
+
+    def outer(state: MessagesState, config: RunnableConfig) -> Any:
+        return retry_on_conflict(inner, {"messages": ["go"]}, config)
+
+    graph = StateGraph(MessagesState).add_node("outer", outer).add_edge(START, "outer").compile()
+    with pytest.warns(RuntimeWarning, match="checkpointer is None"):
+        assert graph.invoke({"messages": []}, at("t"))["messages"][-1].content == "done"

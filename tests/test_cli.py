@@ -23,7 +23,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, Send, interrupt
 from typer.testing import CliRunner
 
-from langgraph_ledger import LedgerSaver, StateConflict
+from langgraph_ledger import LedgerSaver, ReplayGuard, StateConflict
 from langgraph_ledger.cli.app import app
 from langgraph_ledger.data import DataSerializer
 from langgraph_ledger.sql import script
@@ -177,13 +177,24 @@ def test_a_crashed_thread_is_found_resolved_and_done_with(backend: Backend) -> N
     assert report["thread_id"] == thread
     assert [c["call_id"] for c in report["unknown"]] == [call]
     assert "unknown call" in run("recover", thread).output
+    with LedgerSaver(backend.url) as saver:
+        node = ToolNode([look_up], **ReplayGuard().wrappers)
+        graph = StateGraph(MessagesState).add_node("model", len).add_node("tools", node).add_edge(START, "model")
+        graph.compile(checkpointer=saver).invoke(None, {"configurable": {"thread_id": thread}})
+        assert saver.recoverable() == []
+    found = run("recover", "--json")
+    assert (found.exit_code, json.loads(found.output)[0]["status"]) == (3, "paused"), "the guard has asked"
     assert run("resolve", thread, call).exit_code == 2, "whether it happened has to be said"
+    for wrong in ("--happened",), ("--happened", "--no-result", "--result", "1"), ("--not-happened", "--no-result"):
+        assert run("resolve", thread, call, *wrong).exit_code == 2, wrong
+    assert repr(call) in run("resolve", thread, "no such call", "--not-happened").output
     assert run("resolve", thread, call, "--happened", "--result", '"sent"').exit_code == 0
     assert "unknown call" not in run("recover", thread).output
+    assert json.loads(run("recover", "--json").output) == []
     with LedgerSaver(backend.url) as saver:
         (record,) = saver.find_calls(thread, call)
     assert (record.status, record.result) == ("completed", "sent")
-    assert run("resolve", thread, "no such call", "--happened").exit_code == 1
+    assert run("resolve", thread, "no such call", "--happened", "--no-result").exit_code == 1
 
 
 def test_upkeep(ledger: Ledger) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import operator
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, TypedDict
 
@@ -66,10 +67,12 @@ def test_the_same_id_in_another_step_is_another_call(four: Flavoured) -> None:
 def test_fail(four: Flavoured, crash: Callable[..., Any]) -> None:
     config, made_calls = crash(), []
     graph = guarded(four, lambda what: made_calls.append(what) or what, "fail")
-    with pytest.raises(UnknownCall, match="resolve_call"):
+    with pytest.raises(UnknownCall, match=r"saver\.resolve_call\(.*happened=True, result=") as unknown:
         four.invoke(graph, None, config)
     assert made_calls == []
-    four.call("resolve_call", thread_of(config), "c1", happened=False)
+    (given,) = re.findall(r"saver\.resolve_call\((.*), happened=True", str(unknown.value))
+    thread, call_id, task_id = re.fullmatch(r"'(.*)', call_id='(.*)', task_id='(.*)'", given).groups()  # type: ignore[union-attr]
+    four.call("resolve_call", thread, call_id=call_id, task_id=task_id, happened=False)
     assert results(four.invoke(graph, None, config)) == ["c1"]
     assert made_calls == ["c1"]
 
@@ -127,12 +130,26 @@ def test_ask_twice(four: Flavoured, crash: Callable[..., Any], crashes: Crashes,
     assert results(four.invoke(graph, Command(resume={"happened": True, "result": "paid"}), config)) == ["paid"]
 
 
-def test_an_answer_that_is_none(four: Flavoured, crash: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("by_id", [False, True])
+def test_an_answer_that_is_none(four: Flavoured, crash: Callable[..., Any], by_id: bool) -> None:
+    """It is asked for again, and is not taken for the answer to a question of the tool's own."""
     config = crash()
-    graph = guarded(four, same, "ask")
-    four.invoke(graph, None, config)
-    with pytest.raises(LedgerError, match="happened"):
-        four.invoke(graph, Command(resume="perhaps"), config)
+    graph = guarded(four, lambda what: f"{what} {interrupt('how?')}", "ask")
+
+    def answered(question: Any, answer: Any) -> Any:
+        return four.invoke(graph, Command(resume={question.id: answer} if by_id else answer), config)
+
+    (question,) = four.invoke(graph, None, config)["__interrupt__"]
+    asked = question
+    for answer in ("perhaps", {"happened": "true"}):
+        (asked,) = answered(asked, answer)["__interrupt__"]
+        problem = asked.value["problem"]
+        assert asked.value == {**question.value, "problem": problem}
+        assert repr(answer) in problem
+        assert "Command(resume={'happened': True" in problem.replace('"', "'")
+    (own,) = answered(asked, {"happened": False})["__interrupt__"]
+    assert own.value == "how?"
+    assert results(answered(own, "in cash")) == ["c1 in cash"]
 
 
 def test_a_result_that_was_not_kept(open_four: Callable[..., Flavoured]) -> None:
@@ -181,6 +198,8 @@ def test_a_guard_says_what_it_needs(four: Flavoured, open_four: Callable[..., Fl
         four.invoke(guarded(quiet, same, "ask"), {"messages": ["go"]}, config_of())
     with pytest.raises(LedgerError, match="on_unknown"):
         ReplayGuard("perhaps")  # type: ignore[arg-type]
+    with pytest.raises(LedgerError, match=r"tools=\{'pay': 'sometimes'\}"):
+        ReplayGuard(tools={"pay": "sometimes"})  # type: ignore[dict-item]
 
 
 # --- a run that begins again with other tasks

@@ -214,13 +214,15 @@ def test_owners_elsewhere_count_by_their_last_sign(
 def test_resolving(four: Flavoured, crash: Callable[..., Any]) -> None:
     config = crash()
     thread = thread_of(config)
+    with pytest.raises(LedgerError, match="none of that name; open are 'c1'"):
+        four.call("resolve_call", thread, "c9", happened=False)
     four.call("resolve_call", thread, "c1", happened=True, result="paid")
     report = four.call("recover", thread)
     assert report.unknown == ()
     assert [(c.call_id, c.result, c.resolved) for c in report.unapplied] == [("c1", "paid", "resolve_call")]
     with pytest.raises(LedgerError, match="completed"):
         four.call("resolve_call", thread, "c1", happened=False)
-    with pytest.raises(LedgerError, match="none of that name"):
+    with pytest.raises(LedgerError, match="none of that name; open are none"):
         four.call("resolve_call", thread, "c9", happened=False)
     with pytest.raises(LedgerError, match="happened"):
         four.call("resolve_call", thread, "c1", happened="yes")

@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 def recover(
     url: Url,
     thread: Annotated[
-        str | None, typer.Argument(metavar="[THREAD]", help="One thread; without it, all crashed.")
+        str | None, typer.Argument(metavar="[THREAD]", help="One thread; without it, all that need a person.")
     ] = None,
     idle: Annotated[
         str | None, typer.Option(help="Also count threads of other hosts that were idle for so long, such as 5m.")
@@ -29,10 +29,14 @@ def recover(
     schema: Schema = None,
     json: Json = False,
 ) -> None:
-    """Report what a crash left behind; changes nothing. Exits with 3 if a thread needs a person."""
+    """Report what a crash left behind; changes nothing. Exits with 3 if a thread needs a person.
+
+    Listed are the threads that are active while their process is gone, and others with an unknown call or something
+    held: one that waits for the answer about a call, say. Those that only wait for an answer, or have failed, are in
+    `sessions --status paused` and `sessions --status failed`.
+    """
     with ledger(url, schema) as saver:
-        threads = [thread] if thread else [s.session_id for s in saver.recoverable(idle=period(idle))]
-        reports = [saver.recover(name) for name in threads]
+        reports = [saver.recover(thread)] if thread else saver._need_a_person(period(idle))
     if json:
         output.as_json([report.to_dict() for report in reports])
     elif not reports:
@@ -51,10 +55,18 @@ def resolve(
     call: Annotated[str, typer.Argument(metavar="CALL", help="The id of the call, as `recover` shows it.")],
     happened: Annotated[bool, typer.Option("--happened/--not-happened", help="Whether the call was made.")],
     result: Annotated[str | None, typer.Option(help="What it gave: JSON, or else text.")] = None,
+    no_result: Annotated[bool, typer.Option("--no-result", help="It happened, and gave nothing.")] = False,
     task: Annotated[str | None, typer.Option(help="The task, if several have made a call of this id.")] = None,
     schema: Schema = None,
 ) -> None:
-    """Put on record what was found out about an unknown call, so that the next run goes on accordingly."""
+    """Put on record what was found out about an unknown call, so that the next run goes on accordingly.
+
+    It is for good. A call that happened needs its result, with which a guarded run goes on.
+    """
+    if happened and (result is None) != no_result:
+        raise typer.BadParameter("--happened: give what it returned, --result JSON, or --no-result if it was nothing")
+    if not happened and (result is not None or no_result):
+        raise typer.BadParameter("--not-happened: a call that was not made has no result to give")
     given = None if result is None else _value(result)
     with ledger(url, schema, write=True) as saver:
         saver.resolve_call(thread, call, happened=happened, result=given, task_id=task)

@@ -214,3 +214,13 @@ def find_active(after: str, page: int) -> Operation[Rows]:
         return rows
 
     return Operation("recoverable", Access.READ, steps)
+
+
+def find_unclear() -> Operation[Rows]:
+    """The ids of sessions that are not active and have a call, or a hold, with a start and no end."""
+
+    def steps() -> Steps[Rows]:
+        (rows,) = yield batch(Statement("find_unclear"), last=True)
+        return rows
+
+    return Operation("recover", Access.READ, steps)

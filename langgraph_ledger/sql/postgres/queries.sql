@@ -516,6 +516,16 @@ FROM {schema}sessions s LEFT JOIN {schema}agent_state_ledger l ON l.session_id =
 WHERE s.status = 'active' AND s.session_id > :after
 ORDER BY s.session_id LIMIT :page;
 
+-- name: find_unclear
+SELECT DISTINCT c.session_id
+FROM {schema}checkpoint_log c JOIN {schema}sessions s ON s.session_id = c.session_id
+WHERE s.status <> 'active' AND c.call_id IS NOT NULL AND c.checkpoint_type IN ('tool_call_started', 'resource_held')
+    AND NOT EXISTS (
+        SELECT 1 FROM {schema}checkpoint_log e
+        WHERE e.session_id = c.session_id AND e.call_id = c.call_id AND e.attempt_id = c.attempt_id
+            AND e.checkpoint_type <> c.checkpoint_type)
+ORDER BY c.session_id;
+
 -- name: lock_session
 SELECT l.version FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id AND l.agent_id = ''
 FOR UPDATE;
