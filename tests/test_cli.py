@@ -299,6 +299,25 @@ def lost():
     assert not (tmp_path / "l.db").exists()
 
 
+def test_a_thread_that_is_not_there_is_no_clean_result(backend: Backend) -> None:
+    """A mistyped name fails; a thread of which there are only refused writes is there."""
+    with LedgerSaver(backend.url) as saver:
+        save(Flavoured(saver, None), at("t"), "1")
+        first = saver.get_tuple(at("t"))
+        saver.delete_thread("t")
+        with pytest.raises(StateConflict):
+            save(Flavoured(saver, None), first.config, "2")  # type: ignore[union-attr]
+        save(Flavoured(saver, None), at("u"), "1")
+    run = lambda *a: CliRunner().invoke(app, [*a, "--url", backend.url])  # noqa: E731
+    for name in ("recover", "verify", "stats", "log", "show", "history", "conflicts", "diff", "release", "copy"):
+        found = run(name, "nope", *(["x"] if name in ("diff", "release", "copy") else []))
+        assert (found.exit_code, found.output.strip()) == (1, "there is no thread 'nope'"), name
+    assert run("verify", "u", "nope").exit_code == 1
+    assert [run(name, "t").exit_code for name in ("stats", "verify", "log", "conflicts")] == [0, 0, 0, 3]
+    assert "nobody holds 'file:x' on thread 'u'" in (gone := run("release", "u", "file:x")).output
+    assert gone.exit_code == 1
+
+
 def test_what_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:
     url = str(tmp_path / "none.db")
     found = CliRunner().invoke(app, ["sessions", "--url", url])

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from langgraph_ledger.cli import output
-from langgraph_ledger.cli.options import ATTENTION, Json, Schema, Thread, Url, ledger, period
+from langgraph_ledger.cli.options import ATTENTION, FAILED, Json, Schema, Thread, Url, existing, ledger, period
 
 PANEL = "After a crash"
 
@@ -31,7 +31,9 @@ def recover(
 ) -> None:
     """Report what a crash left behind; changes nothing. Exits with 3 if a thread needs a person."""
     with ledger(url, schema) as saver:
-        threads = [thread] if thread else [s.session_id for s in saver.recoverable(idle=period(idle))]
+        if thread is not None:
+            existing(saver, thread)
+        threads = [thread] if thread is not None else [s.session_id for s in saver.recoverable(idle=period(idle))]
         reports = [saver.recover(name) for name in threads]
     if json:
         output.as_json([report.to_dict() for report in reports])
@@ -69,7 +71,11 @@ def release(
 ) -> None:
     """Release what a crashed run held, after it was dealt with."""
     with ledger(url, schema, write=True) as saver:
+        existing(saver, thread)
         count = saver.release_hold(thread, resource)
+    if not count:
+        typer.echo(output.line(f"nobody holds {resource!r} on thread {thread!r}: see lgledger recover"), err=True)
+        raise typer.Exit(FAILED)
     output.say(f"released: {count}")
 
 

@@ -44,6 +44,21 @@ def ledger(url: str, schema: str | None = None, *, write: bool = False, made: bo
         raise typer.Exit(FAILED) from error
 
 
+def existing(saver: LedgerSaver, *threads: str) -> None:
+    """Ends the command if one of these threads is none that the ledger knows anything of: its name is mistyped."""
+    for thread in threads:
+        if not _known(saver, thread):
+            typer.echo(output.line(f"there is no thread {thread!r}"), err=True)
+            raise typer.Exit(FAILED)
+
+
+def _known(saver: LedgerSaver, thread: str) -> bool:
+    """Whether there is anything to show, be it a refused write or what a damaged thread has left."""
+    found = saver.stats(thread)
+    stored = found.threads or found.checkpoints or found.pending_writes or found.chunks or found.conflicts
+    return bool(stored or saver.history(thread)) or saver.recover(thread).status != "unknown"
+
+
 def is_url(place: str) -> bool:
     """Whether it is a Postgres URL, not a file."""
     return place.startswith(("postgres://", "postgresql://"))
