@@ -199,7 +199,7 @@ def test_upkeep(ledger: Ledger) -> None:
     assert ledger.json("prune", "--yes")["checkpoints"] == would["checkpoints"]
     assert ledger.json("stats", "t")["checkpoints"] == before["checkpoints"] - would["checkpoints"]
     assert "given back" in ledger.run("compact")
-    assert "0 threads" in ledger.run("sweep")
+    assert ", 0 chunks, 0 B; say --yes" in ledger.run("sweep")
     ledger.run("copy", "t", "other")
     assert {s["session_id"] for s in ledger.json("sessions")} == {"t", "other"}
     assert "say --yes" in ledger.run("delete", "other")

@@ -153,5 +153,6 @@ def _freed(found: Any, done: bool, as_json: bool) -> None:
     if as_json:
         output.as_json({"done": done, **figures})
         return
-    shown = ", ".join(f"{output.size(v) if 'bytes' in n else v} {n.replace('_', ' ')}" for n, v in figures.items())
+    counts = {name.replace("_", " "): value for name, value in figures.items() if name != "bytes"}
+    shown = ", ".join([*(f"{value} {name}" for name, value in counts.items()), output.size(figures["bytes"])])
     output.say(f"{'freed' if done else 'would free'}: {shown}" + ("" if done else "; say --yes to do it"))
