@@ -341,7 +341,7 @@ def test_errors_say_what_to_type(backend: Backend, tmp_path: Path) -> None:
     empty = backend.url
     if backend.kind == "sqlite":
         sqlite3.connect(empty).execute("PRAGMA user_version = 1").connection.close()
-    for command in (["stats"], ["export", "--to", str(tmp_path / "out.db")]):
+    for command in (["stats"], ["prune"], ["export", "--to", str(tmp_path / "out.db")]):
         run = lambda *a, of=command: CliRunner().invoke(app, [*of, "--url", *a])  # noqa: E731
         for url in (none, f"sqlite:///{none}"):
             assert run(url).output == f"DatabaseUnavailable: {none!r} does not exist\n"
@@ -352,6 +352,8 @@ def test_errors_say_what_to_type(backend: Backend, tmp_path: Path) -> None:
         assert ("say --schema NAME" in found.output) == (backend.kind == "postgres")
     if backend.kind == "postgres":
         assert "no ledger in the schema 'typo'" in run(empty, "--schema", "typo").output
+        with psycopg.connect(empty) as server:
+            assert server.execute("SELECT FROM pg_class WHERE relname = 'sessions'").rowcount == 0
     refused = CliRunner().invoke(app, ["stats", "--url", "postgresql://nobody@127.0.0.1:1/none"]).output
     assert "\\n" not in refused
     assert len(refused.splitlines()) == 1

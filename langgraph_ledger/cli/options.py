@@ -39,6 +39,8 @@ def ledger(url: str, schema: str | None = None, *, write: bool = False, made: bo
         if not made:
             must_exist(url)
         with LedgerSaver(url, schema=schema, serde=DataSerializer(), read_only=not write, log_tools=False) as saver:
+            if write and not made and not saver.is_up_to_date():
+                raise SchemaMissing(url)  # a mistyped name must not make tables
             yield saver
     except LedgerError as error:
         typer.echo(failure(error, url, schema), err=True)
