@@ -23,7 +23,7 @@ from langgraph_ledger.memory import Chunker
 from langgraph_ledger.operations.calls import RESOLVED, STARTED, CallEntry, put_call_end, put_call_start
 from langgraph_ledger.operations.checkpoints import Writer, read_root
 from langgraph_ledger.places import MemoryRow
-from langgraph_ledger.records import describe, described, now, to_json
+from langgraph_ledger.records import describe, describe_result, described, now, to_json
 from langgraph_ledger.refusals import refuse, refuse_if_busy
 from langgraph_ledger.runs import Marked, Run
 from langgraph_ledger.statements import Operation
@@ -206,15 +206,15 @@ def call_label(call_id: str, attempt_id: str, kind: str) -> str:
 
 def _entry(ledger: Ledger, vault: Vault, call: Call, kind: str, values: Mapping[str, Any], **facts: Any) -> CallEntry:
     spot = call.spot
-    show = describe if vault.is_open else described
     payload = {**call.facts, **facts}
     body, memory_ids, rows = None, None, list[MemoryRow]()
     for name, value in values.items():
         shown = value if call.whole else _redacted(ledger, call, name, value)
-        payload[name] = show(shown)
         found_out = kind == RESOLVED  # by somebody who gives it for a run to go on with
         limit = None if call.whole or found_out else ledger.log_limit
         found = _kept(ledger, vault, spot.session_id, shown, limit)
+        show = describe_result if found is not None else describe  # what is too large to keep is not quoted either
+        payload[name] = (show if vault.is_open else described)(shown)
         if found is None and found_out:
             raise InvalidInput(f"the {name} given for call {call.call_id!r} cannot be stored")
         if found is None:

@@ -173,7 +173,18 @@ def values(entry: LogEntry) -> list[str]:
     if entry.call_id is None:
         return [str(told["message"])] if told.get("message") else []
     shown = [told[name] for name in ("arguments", "result", "error") if name in told]
-    return [legible.short(json.dumps(value, ensure_ascii=False), 120) for value in shown]
+    return [legible.short(json.dumps(_briefly(value), ensure_ascii=False), 120) for value in shown]
+
+
+def _briefly(value: Any) -> Any:
+    """A description with what is said first, and the type's own name last: the line may end before it."""
+    if isinstance(value, list):
+        return [_briefly(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    rest = {name: _briefly(part) for name, part in value.items() if name != "$type"}
+    kind = value.get("$type")
+    return rest if kind is None else {**rest, "$type": str(kind).rpartition(".")[2]}
 
 
 # --- what they have in common

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from langchain_core.messages import BaseMessage, ToolMessage
+from langgraph.types import Command
+
 from langgraph_ledger import legible, markup
 
 
@@ -114,6 +117,45 @@ def described(value: Any) -> dict[str, Any]:
     if isinstance(value, (str, bytes, bytearray, list, tuple, dict, set, frozenset)):
         found["$length"] = len(value)
     return found
+
+
+def describe_result(value: Any) -> Any:
+    """The same of what a tool gives: of messages and commands also what they say, long text cut off."""
+    if type(value) is list and len(value) <= MAX_ITEMS and any(isinstance(v, (BaseMessage, Command)) for v in value):
+        return [_described_part(v) for v in value]
+    return _described_part(value)
+
+
+def _described_part(value: Any) -> Any:
+    if isinstance(value, BaseMessage):
+        return _described_message(value)
+    if isinstance(value, Command):
+        given = {name: getattr(value, name) for name in ("graph", "resume", "goto") if getattr(value, name)}
+        found = {**described(value), **{name: describe(part) for name, part in given.items()}}
+        return found if value.update is None else {**found, "update": _described_update(value.update)}
+    return describe(value)
+
+
+def _described_message(message: BaseMessage) -> dict[str, Any]:
+    content: Any = message.content
+    if isinstance(content, str) and len(content) > MAX_TEXT:
+        content = f"{content[: MAX_TEXT - 1]}…"
+    status = {"status": describe(message.status)} if isinstance(message, ToolMessage) else {}
+    return {**described(message), "content": describe(content), **status}
+
+
+def _described_update(update: Any) -> Any:
+    """What a command puts into the state; where that is messages, what they say."""
+    if type(update) is not dict or len(update) > MAX_ITEMS or not all(isinstance(name, str) for name in update):
+        return describe(update)
+    return {text_for_json(name[:MAX_TEXT]): _described_messages(part) for name, part in update.items()}
+
+
+def _described_messages(value: Any) -> Any:
+    several = type(value) is list and len(value) <= MAX_ITEMS and all(isinstance(part, BaseMessage) for part in value)
+    if several and value:
+        return [_described_message(part) for part in value]
+    return _described_message(value) if isinstance(value, BaseMessage) else describe(value)
 
 
 _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode

@@ -127,6 +127,9 @@ def test_history_with_a_fork_and_a_refused_write(ledger: Ledger) -> None:
 
 def test_no_conflicts(ledger: Ledger) -> None:
     assert "no write was ever refused" in ledger.run("conflicts")
+    if ledger.url.startswith("/"):
+        ledger.url = f"sqlite:///{ledger.url}"
+        assert "copied" in ledger.run("copy", "t", "another")
 
 
 def test_diff(ledger: Ledger) -> None:
@@ -207,7 +210,7 @@ def test_upkeep(ledger: Ledger) -> None:
     assert ledger.json("prune", "--yes")["checkpoints"] == would["checkpoints"]
     assert ledger.json("stats", "t")["checkpoints"] == before["checkpoints"] - would["checkpoints"]
     assert "given back" in ledger.run("compact")
-    assert "0 threads" in ledger.run("sweep")
+    assert ", 0 chunks, 0 B; say --yes" in ledger.run("sweep")
     ledger.run("copy", "t", "other")
     assert {s["session_id"] for s in ledger.json("sessions")} == {"t", "other"}
     assert "say --yes" in ledger.run("delete", "other")
@@ -310,6 +313,25 @@ def lost():
     assert not (tmp_path / "l.db").exists()
 
 
+def test_a_thread_that_is_not_there_is_no_clean_result(backend: Backend) -> None:
+    """A mistyped name fails; a thread of which there are only refused writes is there."""
+    with LedgerSaver(backend.url) as saver:
+        save(Flavoured(saver, None), at("t"), "1")
+        first = saver.get_tuple(at("t"))
+        saver.delete_thread("t")
+        with pytest.raises(StateConflict):
+            save(Flavoured(saver, None), first.config, "2")  # type: ignore[union-attr]
+        save(Flavoured(saver, None), at("u"), "1")
+    run = lambda *a: CliRunner().invoke(app, [*a, "--url", backend.url])  # noqa: E731
+    for name in ("recover", "verify", "stats", "log", "show", "history", "conflicts", "diff", "release", "copy"):
+        found = run(name, "nope", *(["x"] if name in ("diff", "release", "copy") else []))
+        assert (found.exit_code, found.output.strip()) == (1, "there is no thread 'nope'"), name
+    assert run("verify", "u", "nope").exit_code == 1
+    assert [run(name, "t").exit_code for name in ("stats", "verify", "log", "conflicts")] == [0, 0, 0, 3]
+    assert "nobody holds 'file:x' on thread 'u'" in (gone := run("release", "u", "file:x")).output
+    assert gone.exit_code == 1
+
+
 def test_what_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:
     url = str(tmp_path / "none.db")
     found = CliRunner().invoke(app, ["sessions", "--url", url])
@@ -322,6 +344,39 @@ def test_what_is_not_there_is_said_and_not_made(tmp_path: Path) -> None:
         assert CliRunner().invoke(app, [*command, "--url", url]).exit_code == 1
     assert "does not exist" in found.output
     assert CliRunner().invoke(app, ["sessions"], env={"LANGGRAPH_LEDGER_URL": ""}).exit_code != 0
+
+
+def test_errors_say_what_to_type(backend: Backend, tmp_path: Path) -> None:
+    """In one line, and of nothing that is said in Python only."""
+    none = str(tmp_path / "none.db")
+    empty = backend.url
+    if backend.kind == "sqlite":
+        sqlite3.connect(empty).execute("PRAGMA user_version = 1").connection.close()
+    for command in (["stats"], ["prune"], ["export", "--to", str(tmp_path / "out.db")]):
+        run = lambda *a, of=command: CliRunner().invoke(app, [*of, "--url", *a])  # noqa: E731
+        for url in (none, f"sqlite:///{none}"):
+            assert run(url).output == f"DatabaseUnavailable: {none!r} does not exist\n"
+        where = "the default schema" if backend.kind == "postgres" else repr(empty)
+        found = run(empty)
+        assert found.exit_code == 1
+        assert found.output.startswith(f"SchemaMissing: no ledger in {where}, or an older one; ")
+        assert ("say --schema NAME" in found.output) == (backend.kind == "postgres")
+    if backend.kind == "postgres":
+        assert "no ledger in the schema 'typo'" in run(empty, "--schema", "typo").output
+        with psycopg.connect(empty) as server:
+            assert server.execute("SELECT FROM pg_class WHERE relname = 'sessions'").rowcount == 0
+    refused = CliRunner().invoke(app, ["stats", "--url", "postgresql://nobody@127.0.0.1:1/none"]).output
+    assert "\\n" not in refused
+    assert len(refused.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_the_package_to_install_is_named(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, f"langgraph.checkpoint.{kind}", None)
+    source = str(tmp_path / "old.db") if kind == "sqlite" else "postgresql://nobody@127.0.0.1:1/none"
+    found = CliRunner().invoke(app, ["import", "--from", source, "--url", str(tmp_path / "new.db")])
+    assert found.exit_code == 1
+    assert found.output.endswith(f"pip install langgraph-checkpoint-{kind}\n")
 
 
 class Bomb:

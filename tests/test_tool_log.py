@@ -18,6 +18,7 @@ from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.base import create_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
@@ -25,6 +26,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from langgraph_ledger import LedgerSaver, StateConflict, hold, once
 from langgraph_ledger.errors import ThreadLocked
+from langgraph_ledger.listings import values
 from tests.direct import query, shared_backend
 from tests.four_ways import Backend, Flavoured
 from tests.ledger_rows import half_written, read_rows
@@ -262,6 +264,24 @@ def test_a_tool_is_called_though_its_call_cannot_be_put_on_record(fresh_postgres
 # --- what is kept of values
 
 
+def test_what_messages_and_commands_say_is_shown(four: Flavoured) -> None:
+    def act(what: str) -> Any:
+        message = ToolMessage(f"{what} done", tool_call_id=what, status="error")
+        return Command(update={"messages": [message]}, goto="tools") if what == "c2" else "é\0" * 200
+
+    config = config_of()
+    graph = agent(four.saver, [made(four, act)], [call("c1", "c1"), call("c2", "c2")])
+    with contextlib.suppress(GraphRecursionError):
+        four.invoke(graph, {"messages": ["go"]}, {**config, "recursion_limit": 2})
+    found = {e.call_id: e.payload["result"] for e in entries(four, config) if "result" in e.payload}
+    text, command = found["c1"], found["c2"]
+    assert (text["status"], text["content"]) == ("success", ("é\u2400" * 200)[:255] + "…")
+    (message,) = command["update"]["messages"]
+    assert (message["content"], message["status"], command["goto"]) == ("c2 done", "error", "tools")
+    last = [values(e)[-1] for e in entries(four, config) if e.call_id == "c2" and "result" in e.payload]
+    assert "c2 done" in last[0]
+
+
 def test_large_values_are_described(open_four: Callable[..., Flavoured], backend: Backend) -> None:
     four, config = open_four(log_limit=1000), config_of()
     graph = agent(four.saver, [made(four, lambda what: what * 10)], [call("x" * 500, "c1")])
@@ -270,6 +290,7 @@ def test_large_values_are_described(open_four: Callable[..., Flavoured], backend
     assert start.payload["arguments"] == {"$type": "dict", "$length": 1}
     assert "kept" not in start.payload
     assert end.payload["kept"] is False
+    assert "content" not in end.payload["result"]
     statement = "SELECT body IS NULL FROM checkpoint_log WHERE session_id = ? AND call_id IS NOT NULL ORDER BY seq"
     assert [bool(n) for (n,) in query(backend, statement, config["configurable"]["thread_id"])] == [False, True]
 

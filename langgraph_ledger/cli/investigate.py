@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from langgraph_ledger.cli import output
-from langgraph_ledger.cli.options import ATTENTION, Json, Schema, Thread, Url, ledger, period
+from langgraph_ledger.cli.options import ATTENTION, FAILED, Json, Schema, Thread, Url, existing, ledger, period
 
 PANEL = "After a crash"
 
@@ -36,7 +36,9 @@ def recover(
     `sessions --status paused` and `sessions --status failed`.
     """
     with ledger(url, schema) as saver:
-        reports = [saver.recover(thread)] if thread else saver._need_a_person(period(idle))
+        if thread is not None:
+            existing(saver, thread)
+        reports = [saver.recover(thread)] if thread is not None else saver._need_a_person(period(idle))
     if json:
         output.as_json([report.to_dict() for report in reports])
     elif not reports:
@@ -81,7 +83,11 @@ def release(
 ) -> None:
     """Release what a crashed run held, after it was dealt with."""
     with ledger(url, schema, write=True) as saver:
+        existing(saver, thread)
         count = saver.release_hold(thread, resource)
+    if not count:
+        typer.echo(output.line(f"nobody holds {resource!r} on thread {thread!r}: see lgledger recover"), err=True)
+        raise typer.Exit(FAILED)
     output.say(f"released: {count}")
 
 

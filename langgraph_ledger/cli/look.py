@@ -17,7 +17,7 @@ from langgraph_ledger.audit import Audit
 from langgraph_ledger.audit import audit as audit_of
 from langgraph_ledger.branches import CHECKPOINT, REJECTED
 from langgraph_ledger.cli import output
-from langgraph_ledger.cli.options import ATTENTION, FAILED, Json, Schema, Thread, Url, ledger, period
+from langgraph_ledger.cli.options import ATTENTION, FAILED, Json, Schema, Thread, Url, existing, ledger, period
 from langgraph_ledger.comparing import is_internal, pretty
 from langgraph_ledger.errors import LedgerError
 from langgraph_ledger.listings import subject, values
@@ -69,6 +69,7 @@ def show(
     if at:
         place["checkpoint_id"] = at
     with ledger(url, schema) as saver:
+        existing(saver, thread)
         found = saver.get_tuple({"configurable": place})
         report = saver.recover(thread)
     if found is None:
@@ -90,6 +91,7 @@ def show(
 def history(url: Url, thread: Thread, schema: Schema = None, json: Json = False) -> None:
     """Draw a thread's checkpoints as a tree: forks, subgraphs, steps, refused writes."""
     with ledger(url, schema) as saver:
+        existing(saver, thread)
         found = saver.history(thread)
     lines = list(found.outline())
     if json:
@@ -113,6 +115,7 @@ def diff(
 ) -> None:
     """Show what differs between two checkpoints of a thread."""
     with ledger(url, schema) as saver:
+        existing(saver, thread)
         found = saver.diff(thread, before, after, checkpoint_ns=ns)
     if json:
         output.as_json(found.to_dict())
@@ -132,6 +135,7 @@ def log(
     begun: dict[str | None, LogEntry] = {}
     last = 0
     with ledger(url, schema) as saver:
+        existing(saver, thread)
         while True:
             for entry in saver.history(thread):
                 if entry.seq <= last:
@@ -154,6 +158,8 @@ def conflicts(
 ) -> None:
     """List refused writes: who lost, to whom, on what. Exits with 3 if there are any."""
     with ledger(url, schema) as saver:
+        if thread is not None:
+            existing(saver, thread)
         found = saver.rejected_writes(thread)
     if json:
         output.as_json([output.fields_of(entry) for entry in found])

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from langgraph_ledger.cli import official, output
 from langgraph_ledger.cli.official import Saver
-from langgraph_ledger.cli.options import FAILED, Json, Schema, Url
+from langgraph_ledger.cli.options import FAILED, Json, Schema, Url, failure, is_url, must_exist
 from langgraph_ledger.errors import DatabaseError, LedgerError
 from langgraph_ledger.saver import LedgerSaver
 from langgraph_ledger.transfers import Transferred, is_of_a_database, move, threads_of
@@ -43,7 +43,7 @@ def import_(
     checkpoint is read back and compared. An import that was stopped goes on; a thread that cannot be moved is named
     (exit code 1), and the others are moved.
     """
-    with _errors(), official.reading(source) as found, _ledger(url, schema) as ledger:
+    with _errors(source, url, schema), official.reading(source) as found, _ledger(url, schema) as ledger:
         _move(found, ledger, threads, json)
 
 
@@ -57,7 +57,7 @@ def export(
     json: Json = False,
 ) -> None:
     """Copy threads of the ledger into a database of an official saver."""
-    with _errors(), _ledger(url, schema, read_only=True) as ledger, official.writing(target) as made:
+    with _errors(target, url, schema), _ledger(url, schema, read_only=True) as ledger, official.writing(target) as made:
         _move(ledger, made, threads, json)
 
 
@@ -89,18 +89,22 @@ def _move(source: Saver, target: Saver, threads: list[str] | None, json: bool) -
 
 def _ledger(url: str, schema: str | None, *, read_only: bool = False) -> LedgerSaver:
     """Values pass through as the bytes they are: their types need not be there, and are not lost."""
+    if read_only:
+        must_exist(url)
     return LedgerSaver(url, schema=schema, serde=VerbatimSerializer(), log_tools=False, read_only=read_only)
 
 
 @contextlib.contextmanager
-def _errors() -> Iterator[None]:
+def _errors(place: str, url: str, schema: str | None) -> Iterator[None]:
+    """What goes wrong ends the command, in one line; `place` is the official saver's database."""
     try:
         yield
     except ImportError as error:
-        typer.echo(f"{error}: install the official saver's package to read or write its database", err=True)
+        package = f"langgraph-checkpoint-{'postgres' if is_url(place) else 'sqlite'}"
+        typer.echo(f"{error}: to read or write this database, pip install {package}", err=True)
         raise typer.Exit(FAILED) from error
     except Exception as error:
         if not isinstance(error, LedgerError) and not is_of_a_database(error):
             raise
-        typer.echo(output.line(f"{type(error).__name__}: {error}"), err=True)
+        typer.echo(failure(error, url, schema), err=True)
         raise typer.Exit(FAILED) from error

@@ -12,7 +12,8 @@ import typer
 
 from langgraph_ledger.cli import output
 from langgraph_ledger.data import DataSerializer
-from langgraph_ledger.errors import DatabaseUnavailable, LedgerError
+from langgraph_ledger.drivers.opening import is_postgres, sqlite_path
+from langgraph_ledger.errors import DatabaseUnavailable, LedgerError, SchemaMissing
 from langgraph_ledger.saver import LedgerSaver
 
 FAILED, ATTENTION = 1, 3
@@ -35,18 +36,53 @@ def ledger(url: str, schema: str | None = None, *, write: bool = False, made: bo
     Values are read as data: nothing that is stored is imported, constructed or unpickled to show it.
     """
     try:
-        if write and not made and not is_url(url) and not Path(url).exists():
-            raise DatabaseUnavailable(f"{url!r} does not exist")
+        if not made:
+            must_exist(url)
         with LedgerSaver(url, schema=schema, serde=DataSerializer(), read_only=not write, log_tools=False) as saver:
+            if write and not made and not saver.is_up_to_date():
+                raise SchemaMissing(url)  # a mistyped name must not make tables
             yield saver
     except LedgerError as error:
-        typer.echo(output.line(f"{type(error).__name__}: {error}"), err=True)
+        typer.echo(failure(error, url, schema), err=True)
         raise typer.Exit(FAILED) from error
+
+
+def must_exist(url: str) -> None:
+    """Raises DatabaseUnavailable for a file that is not there; whether a server is shows when it is asked."""
+    if not is_url(url) and not Path(path := sqlite_path(url)).exists():
+        raise DatabaseUnavailable(f"{path!r} does not exist")
+
+
+def failure(error: Exception, url: str, schema: str | None) -> str:
+    """What is printed of an error: one line, in the words of the command line."""
+    said = str(error)
+    if isinstance(error, SchemaMissing):
+        place = repr(url)
+        if is_url(url):
+            place = "the default schema" if schema is None else f"the schema {schema!r}"
+        elsewhere = "if it is in another one, say --schema NAME; " if is_url(url) else ""
+        said = f"no ledger in {place}, or an older one; {elsewhere}lgledger schema --migrate makes it"
+    return output.line(f"{type(error).__name__}: {' '.join(said.split())}")
+
+
+def existing(saver: LedgerSaver, *threads: str) -> None:
+    """Ends the command if one of these threads is none that the ledger knows anything of: its name is mistyped."""
+    for thread in threads:
+        if not _known(saver, thread):
+            typer.echo(output.line(f"there is no thread {thread!r}"), err=True)
+            raise typer.Exit(FAILED)
+
+
+def _known(saver: LedgerSaver, thread: str) -> bool:
+    """Whether there is anything to show, be it a refused write or what a damaged thread has left."""
+    found = saver.stats(thread)
+    stored = found.threads or found.checkpoints or found.pending_writes or found.chunks or found.conflicts
+    return bool(stored or saver.history(thread)) or saver.recover(thread).status != "unknown"
 
 
 def is_url(place: str) -> bool:
     """Whether it is a Postgres URL, not a file."""
-    return place.startswith(("postgres://", "postgresql://"))
+    return is_postgres(place)
 
 
 def period(text: str | None) -> timedelta | None:

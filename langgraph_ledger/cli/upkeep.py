@@ -8,7 +8,19 @@ import typer
 
 from langgraph_ledger import sql
 from langgraph_ledger.cli import output
-from langgraph_ledger.cli.options import ATTENTION, FAILED, Json, Schema, Thread, Url, Yes, is_url, ledger, period
+from langgraph_ledger.cli.options import (
+    ATTENTION,
+    FAILED,
+    Json,
+    Schema,
+    Thread,
+    Url,
+    Yes,
+    existing,
+    is_url,
+    ledger,
+    period,
+)
 
 PANEL = "Upkeep"
 
@@ -26,6 +38,8 @@ def stats(
 ) -> None:
     """Say what a thread, or the whole ledger, takes."""
     with ledger(url, schema) as saver:
+        if thread is not None:
+            existing(saver, thread)
         found = saver.stats(thread)
     if json:
         ratios = {"compression_ratio": found.compression_ratio, "dedupe_ratio": found.dedupe_ratio}
@@ -42,6 +56,7 @@ def verify(
 ) -> None:
     """Check every digest and every reference; without threads, all, and SQLite's file. Exits with 3 if one is wrong."""
     with ledger(url, schema) as saver:
+        existing(saver, *(threads or ()))
         looked_at = len(threads or saver.sessions(limit=2**31))
         found = [finding for name in threads or [] for finding in saver.verify(name)]
         found += saver.verify(None) if not threads else []
@@ -96,8 +111,9 @@ def copy(
 ) -> None:
     """Copy a thread."""
     with ledger(url, schema, write=True) as saver:
+        existing(saver, source)
         if not saver.stats(source).checkpoints:
-            output.say(f"there is no thread {output.line(source)}")
+            typer.echo(output.line(f"thread {source!r} has no checkpoints to copy"), err=True)
             raise typer.Exit(FAILED)
         saver.copy_thread(source, target, last=last, checkpoint_id=at)
     output.say(f"copied {output.line(source)} to {output.line(target)}")
@@ -106,10 +122,8 @@ def copy(
 def delete(url: Url, thread: Thread, yes: Yes = False, schema: Schema = None) -> None:
     """Delete all of a thread. Without --yes nothing is done."""
     with ledger(url, schema, write=yes) as saver:
+        existing(saver, thread)
         found = saver.stats(thread)
-        if not found.checkpoints and not any(s.session_id == thread for s in saver.sessions(limit=2**31)):
-            output.say(f"there is no thread {output.line(thread)}")
-            raise typer.Exit(FAILED)
         if yes:
             saver.delete_thread(thread)
     what = f"thread {output.line(thread)}: {found.checkpoints} checkpoints, {output.size(found.bytes_stored)}"
@@ -139,5 +153,6 @@ def _freed(found: Any, done: bool, as_json: bool) -> None:
     if as_json:
         output.as_json({"done": done, **figures})
         return
-    shown = ", ".join(f"{output.size(v) if 'bytes' in n else v} {n.replace('_', ' ')}" for n, v in figures.items())
+    counts = {name.replace("_", " "): value for name, value in figures.items() if name != "bytes"}
+    shown = ", ".join([*(f"{value} {name}" for name, value in counts.items()), output.size(figures["bytes"])])
     output.say(f"{'freed' if done else 'would free'}: {shown}" + ("" if done else "; say --yes to do it"))

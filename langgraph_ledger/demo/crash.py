@@ -211,7 +211,8 @@ def _show(stage: Stage, kills: list[Kill], events: list[Event]) -> None:
         "First read: from LedgerSaver(url) to that process's first checkpoint, the driver's import included."
     )
     stage.screen.say(
-        "What was in flight runs again. A tool that pays should send its call's id along as idempotency key."
+        "What was in flight runs again. A tool that pays should send its call's id along as idempotency key, or run"
+        " under a ReplayGuard, which takes what is on record as completed from the log and asks about what is not."
     )
     _show_tickets(stage, events)
 

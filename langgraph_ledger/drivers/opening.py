@@ -42,19 +42,31 @@ def open_driver(target: Any, *, read_only: bool, **options: Any) -> tuple[Driver
     )
 
 
-def _from_text(text: str, read_only: bool, given: dict[str, Any]) -> tuple[Driver, str]:
+def is_postgres(text: str) -> bool:
+    """Whether it is a Postgres URL, or a connection string of libpq's, and not a SQLite file."""
     scheme = _URL.match(text)
-    if (scheme and scheme[1].lower() in ("postgresql", "postgres")) or _CONNINFO.match(text):
+    return bool((scheme and scheme[1].lower() in ("postgresql", "postgres")) or _CONNINFO.match(text))
+
+
+def sqlite_path(text: str) -> str:
+    """The file that a SQLite path or URL names."""
+    scheme = _URL.match(text)
+    if scheme is None:
+        return text
+    if scheme[1].lower() != "sqlite":
+        raise InvalidInput(
+            f"{scheme[1]}:// is no database that a ledger can be kept in: use a SQLite path or postgresql://"
+        )
+    return text[len("sqlite://") :].removeprefix("/") or ":memory:"
+
+
+def _from_text(text: str, read_only: bool, given: dict[str, Any]) -> tuple[Driver, str]:
+    if is_postgres(text):
         _refuse(given, _SQLITE_ONLY, "a Postgres URL")
         from langgraph_ledger.drivers.postgres import PostgresDriver
 
         return PostgresDriver(text, read_only=read_only, **given), _without_password(text)
-    if scheme and scheme[1].lower() == "sqlite":
-        text = text[len("sqlite://") :].removeprefix("/") or ":memory:"
-    elif scheme:
-        raise InvalidInput(
-            f"{scheme[1]}:// is no database that a ledger can be kept in: use a SQLite path or postgresql://"
-        )
+    text = sqlite_path(text)
     _refuse(given, _POSTGRES_ONLY, "a SQLite path")
     return SqliteDriver(text, read_only=read_only, **given), repr(text)
 
