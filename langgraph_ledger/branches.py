@@ -49,7 +49,8 @@ def _parent(entry: LogEntry, places: _Places) -> int | None:
     if _is_checkpoint(entry):
         return places.get((entry.agent_id, entry.parent_checkpoint_id))
     read = (entry.payload.get("last_committed"), entry.payload.get("checkpoint_read"))
-    found = (places.get((namespace, i)) for i in read if i for namespace in (entry.agent_id, ""))
+    ids = [i for i in read if isinstance(i, str)]
+    found = (places.get((namespace, i)) for i in ids for namespace in (entry.agent_id, ""))
     return next((place for place in found if place is not None), None)
 
 
@@ -58,7 +59,8 @@ def _caller(entry: LogEntry, places: _Places) -> int | None:
     if not isinstance(above, dict) or not above:
         return None
     innermost = max(above, key=len)
-    return places.get((innermost, above[innermost]))
+    caller = above[innermost]
+    return places.get((innermost, caller)) if isinstance(caller, str) else None
 
 
 def _sorted(origins: Sequence[int | None]) -> Iterable[int]:

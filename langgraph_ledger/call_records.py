@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from json import loads
 from typing import Any, Literal
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger.calls import call_label
+from langgraph_ledger.errors import ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.operations.calls import (
@@ -24,7 +24,7 @@ from langgraph_ledger.operations.calls import (
     read_call,
 )
 from langgraph_ledger.places import Fetched, unpack_sealed
-from langgraph_ledger.records import as_time
+from langgraph_ledger.records import as_time, from_json
 from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
 
@@ -91,7 +91,7 @@ def call_records(vault: Vault, session_id: str, rows: Iterable[CallRow], memory:
 
 def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
     start, last = entries[0], entries[-1]
-    payload, end = loads(start.payload), loads(last.payload)
+    payload, end = _told(shelf, start), _told(shelf, last)
     status = _STATUS.get(last.kind)
     if status is None:
         status = "completed" if end["happened"] else "not made"
@@ -120,6 +120,18 @@ def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
         started_at=as_time(start.created_at),
         ended_at=as_time(last.created_at) if ended else None,
     )
+
+
+def _told(shelf: Shelf, row: CallRow) -> dict[str, Any]:
+    """What the log says of a call for reading, and, of an end that was found out, whether it happened."""
+    try:
+        found = from_json(row.payload)
+        if row.kind == RESOLVED and type(found.get("happened")) is not bool:
+            raise ValueError("it does not say whether the call happened")
+    except ValueError as error:
+        where = f"thread {shelf.session_id!r}, call {row.call_id!r}, {row.kind}"
+        raise ValueNotRestorable(f"{where}: entry {row.seq} of the log is damaged: {error}") from error
+    return found
 
 
 def _error(end: Any, value: Any) -> str:

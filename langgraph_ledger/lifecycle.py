@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import socket
 from collections.abc import Mapping
@@ -27,17 +26,16 @@ from langgraph_ledger.ledger import Ledger, process_start
 from langgraph_ledger.operations.checkpoints import Head
 from langgraph_ledger.operations.sessions import begin_session, end_session
 from langgraph_ledger.policies import FLUSH_KEY, chosen
-from langgraph_ledger.records import as_time, describe, described, now, to_json
+from langgraph_ledger.records import as_time, describe, described, from_json, now, to_json
 from langgraph_ledger.runs import Run
 
 
 def as_owner(stored: Any) -> Mapping[str, Any]:
     """Who took a thread, as the root row says it; nobody if that cannot be read."""
     try:
-        found = json.loads(stored)
-    except (TypeError, ValueError):
+        return from_json(stored)
+    except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def owner_alive(owner: Mapping[str, Any], last_active: Any, timeout: float) -> bool:

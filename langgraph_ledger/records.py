@@ -164,3 +164,14 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=
 def to_json(value: Any) -> str:
     """JSON text of what `describe` made."""
     return _encode(value)
+
+
+def from_json(text: str) -> dict[str, Any]:
+    """The JSON object that a database returned. Raises ValueError where it holds anything else."""
+    try:
+        found = json.loads(text)
+    except (TypeError, RecursionError) as error:  # not text at all, or too deep
+        raise ValueError(str(error)) from error
+    if not isinstance(found, dict):
+        raise ValueError(f"a JSON object is expected, not {text[:40]}")
+    return found

@@ -60,7 +60,7 @@ from langgraph_ledger.recovery import Recovery
 from langgraph_ledger.retention import Freed, Selection
 from langgraph_ledger.runs import next_version
 from langgraph_ledger.statements import Operation
-from langgraph_ledger.verification import Finding
+from langgraph_ledger.verification import Findings
 
 T = TypeVar("T")
 
@@ -612,14 +612,15 @@ class LedgerSaver(BaseCheckpointSaver[str]):
     def _calls(self, thread_id: str, call_id: str) -> Flow[Sequence[CallRecord]]:
         return find_calls(self._ledger, self.serde, ids.clean(thread_id, "thread_id"), call_id_of(call_id))
 
-    def verify(self, thread_id: str | None) -> Sequence[Finding]:
+    def verify(self, thread_id: str | None) -> Findings:
         """What of a thread's rows is not as it was stored: damaged, moved or missing ones. Reads all of the thread.
 
-        With None that is said of every thread, and, on SQLite, of the structure of the file; all of it is read.
+        With None that is said of every thread, and, on SQLite, of the structure of the file; all of it is read. The
+        `threads` of the list is how many threads were looked at.
         """
         return self._run(verification.verify(self._ledger, self.serde, thread_id))
 
-    async def averify(self, thread_id: str | None) -> Sequence[Finding]:
+    async def averify(self, thread_id: str | None) -> Findings:
         """`verify`, asynchronously."""
         return await self._arun(verification.verify(self._ledger, self.serde, thread_id))
 

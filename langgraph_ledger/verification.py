@@ -1,22 +1,25 @@
-"""Whether what is stored is what was stored: every digest, and every reference, in both directions."""
+"""Whether what is stored is what was stored: every digest, every reference in both directions, every row read."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import ids
+from langgraph_ledger.branches import REJECTED
 from langgraph_ledger.calls import call_label
-from langgraph_ledger.errors import NotALedger, ValueNotRestorable
+from langgraph_ledger.errors import InvalidInput, NotALedger, ValueNotRestorable
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.operations.retention import PAGE, find_sessions
-from langgraph_ledger.operations.verification import Everything, check_database, read_everything
+from langgraph_ledger.operations.retention import PAGE
+from langgraph_ledger.operations.sessions import as_entry, as_session
+from langgraph_ledger.operations.verification import Everything, check_database, find_threads, read_everything
 from langgraph_ledger.places import body_label, unpack_body, unpack_sealed, unpack_write
 from langgraph_ledger.shelf import Shelf
+from langgraph_ledger.statements import Row
 from langgraph_ledger.vault import Vault
 
 
@@ -34,27 +37,38 @@ class Finding:
     harmless: bool = False
 
 
-def verify(ledger: Ledger, serde: SerializerProtocol, thread_id: str | None) -> Flow[list[Finding]]:
+class Findings(list[Finding]):
+    """What was found, and in how many threads it was looked for: `threads`, of which one that is not there is none."""
+
+    def __init__(self, found: Iterable[Finding] = (), threads: int = 0) -> None:
+        super().__init__(found)
+        self.threads = threads
+
+
+def verify(ledger: Ledger, serde: SerializerProtocol, thread_id: str | None) -> Flow[Findings]:
     """What is wrong with a thread's rows, or with all threads and the database: nothing, one hopes. Changes nothing."""
     if thread_id is None:
         return (yield from _verify_all(ledger, serde))
     session_id = ids.clean(thread_id, "thread_id")
     vault = yield from ledger.vault(serde)
     found: Everything = yield read_everything(session_id)
-    return list(_Checks(vault, session_id, found).findings())
+    checks = _Checks(vault, session_id, found)
+    return Findings(checks.findings(), threads=int(checks.is_thread))
 
 
-def _verify_all(ledger: Ledger, serde: SerializerProtocol) -> Flow[list[Finding]]:
+def _verify_all(ledger: Ledger, serde: SerializerProtocol) -> Flow[Findings]:
     yield from ledger.ready()
-    findings = [Finding("", "the database", said) for said in (yield check_database())]
+    findings = Findings(Finding("", "the database", said) for said in (yield check_database()))
     after = ""
     while True:
-        page = yield find_sessions(after, None, None)
+        page = yield find_threads(after)
         for session_id in page:
             try:
-                findings += yield from verify(ledger, serde, session_id)
-            except NotALedger as error:  # the others may be whole
-                findings.append(Finding(session_id, "all of it", str(error)))
+                found = yield from verify(ledger, serde, session_id)
+            except (NotALedger, InvalidInput) as error:  # the others may be whole
+                found = Findings([Finding(session_id, "all of it", str(error))], threads=1)
+            findings.extend(found)
+            findings.threads += found.threads
         if len(page) < PAGE:
             return findings
         after = page[-1]
@@ -65,13 +79,17 @@ class _Checks:
         self.vault, self.session_id, self.found = vault, session_id, found
         self.shelf = Shelf(vault, session_id, found.memory)
         self.referred: set[bytes] = set()
+        kinds = {entry[3] for entry, *_ in found.entries}
+        current = any(checkpoint_id is not None for _, checkpoint_id in found.heads)
+        rows = bool(current or kinds - {REJECTED} or found.writes or found.memory)
+        self.is_thread = rows or found.session is not None  # a tombstone, or a refusal that it has outlived, is none
 
     def findings(self) -> Iterator[Finding]:
         for where, check in self._rows():
             try:
                 wrong = check()
             except ValueNotRestorable as error:
-                wrong = str(error).removeprefix(f"{where}: ")
+                wrong = str(error).removeprefix(f"thread {self.session_id!r}, ").removeprefix(f"{where}: ")
             if wrong:
                 yield Finding(self.session_id, where, wrong)
         reachable = self.shelf.reachable(b"".join(self.referred))
@@ -80,14 +98,18 @@ class _Checks:
                 yield Finding(self.session_id, f"memory {memory_id.hex()}", "nothing refers to it", harmless=True)
 
     def _rows(self) -> Iterator[tuple[str, Callable[[], str | None]]]:
-        there = {(entry[0], entry[2]) for entry in self.found.entries if entry[1] == "checkpoint"}
+        if self.is_thread:
+            yield "its row in sessions", self._session
+        there = {(entry[2], entry[4]) for entry, *_ in self.found.entries if entry[3] == "checkpoint"}
         for agent_id, checkpoint_id in self.found.heads:
             if checkpoint_id is not None and (agent_id, checkpoint_id) not in there:
                 yield f"namespace {agent_id!r}", partial(str, f"its latest checkpoint, {checkpoint_id}, is missing")
-        for agent_id, kind, checkpoint_id, _, call_id, attempt_id, body, memory_ids in self.found.entries:
+        for entry, body, memory_ids in self.found.entries:
+            seq, _, agent_id, kind, checkpoint_id, *_, call_id, attempt_id, _ = entry
+            yield f"entry {seq} of its log", partial(self._entry, entry)
             if kind == "checkpoint":
                 where = f"namespace {agent_id!r}, checkpoint {checkpoint_id}"
-                yield where, partial(self._checkpoint, where, agent_id, checkpoint_id, body, memory_ids)
+                yield where, partial(self._checkpoint, where, agent_id, checkpoint_id, body or b"", memory_ids)
             elif body is not None:
                 where = f"call {call_id!r}, {kind}"
                 yield where, partial(self._call, where, call_label(call_id, attempt_id, kind), body, memory_ids)
@@ -98,6 +120,16 @@ class _Checks:
             yield where, partial(self._write, where, (agent_id, checkpoint_id), row)
         for memory_id in self.found.memory:
             yield f"memory {memory_id.hex()}", partial(self._chunk, memory_id)
+
+    def _session(self) -> str | None:
+        if self.found.session is None:
+            return "it is missing: sessions(), prune(None) and sweep() pass the thread over until it is written to"
+        as_session(self.found.session)
+        return None
+
+    def _entry(self, row: Row) -> str | None:
+        as_entry(row)
+        return None
 
     def _checkpoint(
         self, where: str, agent_id: str, checkpoint_id: str, data: bytes, memory_ids: bytes | None

@@ -3,6 +3,7 @@ what it claims, and nothing that is not allowed is executed or made."""
 
 import hashlib
 import itertools
+import json
 import struct
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +22,7 @@ from langgraph.checkpoint.serde.jsonplus import (
     EXT_METHOD_SINGLE_ARG,
     EXT_PYDANTIC_V2,
 )
+from langgraph.types import interrupt
 
 from langgraph_ledger.errors import InvalidInput, ValueNotRestorable, ValueNotStorable
 from langgraph_ledger.places import Body, Place, Ref, body_label, pack_body, unpack_body
@@ -28,6 +30,7 @@ from langgraph_ledger.vault import INDEX, PART, PlainVault
 from tests.direct import at, query, save, shared_backend
 from tests.forging import STRICT, VAULT, Rows, chunk, packed
 from tests.four_ways import Backend, Flavoured
+from tests.recovery.stage import agent, call, made
 
 backend = shared_backend
 
@@ -247,6 +250,37 @@ def test_forged_columns(four: Flavoured, backend: Backend) -> None:
             with pytest.raises(ValueNotRestorable, match=thread):
                 read()
         query(backend, "DELETE FROM sessions WHERE session_id = ?", thread)
+
+
+ODD = {"parents": {"x": []}, "last_committed": [1], "checkpoint_read": {}, "source": [], "step": {}, "message": 7}
+"""What no entry of a log says, and none may take for an id."""
+SHAPES = [("sessions", "metadata", "[]"), ("sessions", "outcome", "7"), ("checkpoint_log", "payload", "[]")]
+NO_JSON = [("sessions", "metadata", "{"), ("sessions", "outcome", "[" * 10**5), ("checkpoint_log", "payload", "{")]
+
+
+def ask(what: str) -> Any:
+    return interrupt(what)
+
+
+def test_json_that_is_damaged(four: Flavoured, backend: Backend) -> None:
+    """Whoever reads it is told where it is; of what is merely odd a picture is made."""
+    thread = str(uuid4())
+    graph = agent(four.saver, [made(four, ask)], [call("why?", "c1")])
+    four.invoke(graph, {"messages": ["hello"]}, at(thread))
+    for table, column, text in SHAPES + (NO_JSON if backend.kind == "sqlite" else []):  # Postgres takes no other text
+        query(backend, f"UPDATE {table} SET {column} = ? WHERE session_id = ?", text, thread)
+        for method in ("sessions", "recover") if table == "sessions" else ("history", "recover"):
+            with pytest.raises(ValueNotRestorable, match=f"thread '{thread}', .*damaged: "):
+                four.call(method, *([] if method == "sessions" else [thread]))
+        query(backend, f"UPDATE {table} SET {column} = '{{}}' WHERE session_id = ?", thread)
+    for kind in ("checkpoint", "write_rejected"):
+        odd = "UPDATE checkpoint_log SET payload = ?, checkpoint_type = ? WHERE session_id = ? AND checkpoint_type = ?"
+        query(backend, odd, json.dumps(ODD), kind, thread, "checkpoint")
+        found = four.call("history", thread)
+        assert thread in str(found)
+        assert "svg" in found._repr_html_()
+    assert thread in str(four.call("rejected_writes", thread))
+    query(backend, "DELETE FROM checkpoint_log WHERE session_id = ?", thread)
 
 
 def test_a_value_over_the_limit(open_four: Callable[..., Flavoured], backend: Backend) -> None:

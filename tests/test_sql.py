@@ -18,7 +18,7 @@ from tests.test_commits import put
 SQLITE, POSTGRES = load("sqlite"), load("postgres")
 ACROSS = {
     "stats", "list_everything", "read_all_rejected", "read_sessions", "find_sessions", "find_expired", "find_runs",
-    "find_tombstones", "size_on_disk", "read_secrets", "add_secret", "read_page_writes",
+    "find_threads", "find_tombstones", "size_on_disk", "read_secrets", "add_secret", "read_page_writes",
     "read_page_memory", "choose_sessions", "find_active", "find_unclear", "check_database",
 }  # fmt: skip
 """Queries that are about several sessions, or about none."""

@@ -9,7 +9,7 @@ from langgraph.checkpoint.serde.base import CipherProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from typer.testing import CliRunner
 
-from langgraph_ledger import LedgerSaver
+from langgraph_ledger import LedgerSaver, StateConflict, operations, verification
 from langgraph_ledger.cli.app import app
 from tests.direct import at, query, save
 from tests.four_ways import Backend, Flavoured
@@ -34,6 +34,9 @@ def four(request: pytest.FixtureRequest, open_four: Callable[..., Flavoured]) ->
     place = save(four, place, "2", {"long": [f"{n} long words " * 100 for n in range(61)], "m": [AIMessage("a")]})
     four.put_writes(place, [("long", ["z" * 4000])], "task")
     return four
+
+
+PLAIN = pytest.mark.parametrize("four", ["plain"], indirect=True)
 
 
 def findings(four: Flavoured) -> list[tuple[str, str]]:
@@ -108,13 +111,56 @@ def test_a_chunk_that_nothing_refers_to_is_harmless(four: Flavoured, backend: Ba
     assert {f.what for f in found if f.harmless} == {"nothing refers to it"}
 
 
+@PLAIN
+def test_a_thread_without_its_row(four: Flavoured, backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is looked at whatever is left of it; of a thread that was deleted, nothing is missing."""
+    for module in (verification, operations.verification):
+        monkeypatch.setattr(module, "PAGE", 1)
+    read = four.get_tuple(at("other", ns="sub")).config
+    four.call("delete_thread", "other")
+    with pytest.raises(StateConflict):
+        four.put_writes(read, [("long", [1])], "late")
+    found = four.call("verify", None)
+    assert (found, found.threads) == ([], 1)
+    for table in ("sessions", "agent_state_ledger", "checkpoint_log", "pending_writes"):
+        query(backend, f"DELETE FROM {table} WHERE session_id = 't'")
+        found = four.call("verify", None)
+        assert [f.thread_id for f in found if f.where == "its row in sessions"] == ["t"], table
+        assert found.threads == 1
+    query(backend, "DELETE FROM agent_memory")
+    assert (four.call("verify", None), four.call("verify", "t").threads) == ([], 0)
+
+
+@PLAIN
+def test_json_that_is_none(four: Flavoured, backend: Backend) -> None:
+    """Each damage is found in its place, and keeps nobody from finding the others."""
+    for text in ("[]", "{") if backend.kind == "sqlite" else ("[]",):
+        for column in ("metadata", "outcome"):
+            query(backend, f"UPDATE sessions SET {column} = ? WHERE session_id = 't'", text)
+            (found,) = four.call("verify", None)
+            assert (found.thread_id, found.where) == ("t", "its row in sessions")
+            assert found.what.startswith("it is damaged: ")
+            query(backend, f"UPDATE sessions SET {column} = '{{}}'")
+        query(backend, "UPDATE sessions SET metadata = ?", text)
+        query(backend, "UPDATE checkpoint_log SET payload = ? WHERE call_id IS NOT NULL", text)
+        found = four.call("verify", None)
+        assert sorted(f.where.partition(" ")[0] for f in found) == ["entry", "entry", "its", "its"]
+        assert found.threads == 2
+        query(backend, "UPDATE sessions SET metadata = '{}'")
+        query(backend, "UPDATE checkpoint_log SET payload = '{}'")
+
+
 def test_on_the_command_line(backend: Backend) -> None:
     with LedgerSaver(backend.url) as saver:
-        save(Flavoured(saver, None), at("t"), "1", {"long": ["word " * 500]})
+        for name in ("t", "other"):
+            save(Flavoured(saver, None), at(name), "1", {"long": ["word " * 500]} if name == "t" else {})
     run = lambda: CliRunner().invoke(app, ["verify", "--url", backend.url])  # noqa: E731
     assert run().exit_code == 0
     assert "all is as it was stored" in run().output
     (content,) = query(backend, "SELECT content FROM agent_memory")[0]
     query(backend, "UPDATE agent_memory SET content = ?", bytes(content)[:-1])
     assert run().exit_code == 3
-    assert "damaged rows: 1" in run().output
+    assert "threads: 2, damaged rows: 1" in run().output
+    query(backend, "UPDATE sessions SET metadata = '[]' WHERE session_id = 'other'")
+    assert run().exit_code == 3
+    assert "threads: 2, damaged rows: 2" in run().output

@@ -57,9 +57,9 @@ def verify(
     """Check every digest and every reference; without threads, all, and SQLite's file. Exits with 3 if one is wrong."""
     with ledger(url, schema) as saver:
         existing(saver, *(threads or ()))
-        looked_at = len(threads or saver.sessions(limit=2**31))
-        found = [finding for name in threads or [] for finding in saver.verify(name)]
-        found += saver.verify(None) if not threads else []
+        each = [saver.verify(name) for name in threads] if threads else [saver.verify(None)]
+    found = [finding for one in each for finding in one]
+    looked_at = sum(one.threads for one in each)
     damaged = [finding for finding in found if not finding.harmless]
     if json:
         output.as_json([output.fields_of(finding) for finding in found])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 from langgraph_ledger.errors import ValueNotRestorable
 from langgraph_ledger.listings import History, Rejected, Sessions
-from langgraph_ledger.records import LogEntry, Session, as_time
+from langgraph_ledger.records import LogEntry, Session, as_time, from_json
 from langgraph_ledger.statements import Access, Operation, Row, Statement, Steps, batch
 
 
@@ -21,13 +19,16 @@ def read_sessions(status: str | None, limit: int) -> Operation[Sessions]:
 
 
 def as_session(row: Row) -> Session:
-    """A row of (session_id, status, metadata, started_at, last_active_at, run_id, run_started_at, outcome)."""
+    """A row of (session_id, status, metadata, started_at, last_active_at, run_id, run_started_at, outcome).
+
+    Raises `ValueNotRestorable` if it is damaged.
+    """
     session_id, state, metadata, started, active, run_id, run_started, outcome = row
     try:
         times = (as_time(started), as_time(active), run_id, as_time(run_started) if run_started else None)
-        return Session(session_id, state, json.loads(metadata), *times, json.loads(outcome) if outcome else {})
+        return Session(session_id, state, from_json(metadata), *times, from_json(outcome) if outcome else {})
     except (TypeError, ValueError) as error:
-        raise ValueNotRestorable(f"thread {session_id!r}: its row in sessions is damaged: {error}") from error
+        raise ValueNotRestorable(f"thread {session_id!r}, its row in sessions: it is damaged: {error}") from error
 
 
 def begin_session(session_id: str, read_version: int, token: str, owner: str, now: str) -> Operation[bool]:
@@ -63,7 +64,7 @@ def read_log(session_id: str) -> Operation[History]:
         rows, head = yield batch(
             Statement("read_log", place), Statement("read_head", {**place, "agent_id": ""}), last=True
         )
-        return History(map(_entry, rows), session_id, head[0][1] if head else None)
+        return History(map(as_entry, rows), session_id, head[0][1] if head else None)
 
     return Operation("history", Access.READ, steps)
 
@@ -76,15 +77,16 @@ def read_rejected(session_id: str | None) -> Operation[Rejected]:
 
     def steps() -> Steps[Rejected]:
         (rows,) = yield batch(statement, last=True)
-        return Rejected(map(_entry, rows))
+        return Rejected(map(as_entry, rows))
 
     return Operation("rejected_writes", Access.READ, steps)
 
 
-def _entry(row: Row) -> LogEntry:
+def as_entry(row: Row) -> LogEntry:
+    """A row as `read_log` selects it. Raises `ValueNotRestorable` if it is damaged."""
     seq, session_id, agent_id, kind, checkpoint_id, parent_id, run_id, task_id, payload, created_at, *call = row
     facts = (checkpoint_id, parent_id, run_id, task_id)
     try:
-        return LogEntry(seq, session_id, agent_id, kind, *facts, json.loads(payload), as_time(created_at), *call)
+        return LogEntry(seq, session_id, agent_id, kind, *facts, from_json(payload), as_time(created_at), *call)
     except (TypeError, ValueError) as error:
-        raise ValueNotRestorable(f"thread {session_id!r}: entry {seq} of its log is damaged: {error}") from error
+        raise ValueNotRestorable(f"thread {session_id!r}, entry {seq} of its log: it is damaged: {error}") from error

@@ -1,4 +1,4 @@
-"""All rows of one session, as they are, for whoever checks them."""
+"""All rows of one session, as they are, and the ids of all that have any, for whoever checks them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from langgraph_ledger.operations.checkpoints import as_memory
+from langgraph_ledger.operations.retention import PAGE
 from langgraph_ledger.places import Fetched, WriteRow
 from langgraph_ledger.statements import Access, Operation, Row, Statement, Steps, batch
 
@@ -14,12 +15,13 @@ from langgraph_ledger.statements import Access, Operation, Row, Statement, Steps
 class Everything:
     """What a session's tables hold, in one snapshot.
 
-    `heads`: namespace and the latest checkpoint's id. `entries`: namespace, type, checkpoint id, parent id, call id,
-    attempt id, body and memory ids of each log entry. `writes`: namespace, checkpoint id and row.
+    `session`: its row, if there is one. `heads`: namespace and the latest checkpoint's id. `entries`: each entry of the
+    log as `as_entry` takes it, its body and its memory ids. `writes`: namespace, checkpoint id and row.
     """
 
+    session: Row | None
     heads: Sequence[Row]
-    entries: Sequence[Row]
+    entries: Sequence[tuple[Row, bytes | None, bytes | None]]
     writes: Sequence[tuple[str, str, WriteRow]]
     memory: Fetched
 
@@ -34,20 +36,31 @@ def check_database() -> Operation[list[str]]:
     return Operation("verify", Access.READ, steps)
 
 
+def find_threads(after: str) -> Operation[list[str]]:
+    """The next page of sessions that any table has rows of."""
+
+    def steps() -> Steps[list[str]]:
+        (rows,) = yield batch(Statement("find_threads", {"after": after, "page": PAGE}), last=True)
+        return [session_id for (session_id,) in rows]
+
+    return Operation("verify", Access.READ, steps)
+
+
 def read_everything(session_id: str) -> Operation[Everything]:
     """All that is stored for a session."""
     place = {"session_id": session_id}
 
     def steps() -> Steps[Everything]:
-        heads, entries, writes, memory, _ = yield batch(
+        heads, log, writes, memory, session = yield batch(
             Statement("read_session_heads", place),
             Statement("read_session_entries", place),
             Statement("read_session_writes", place),
             Statement("read_session_chunks", place),
-            Statement("read_session", place),  # nothing to compare it with, but it has to be readable
+            Statement("read_session", place),
             last=True,
         )
         rows = [(a, c, WriteRow(task, idx, path, ch, p, ids)) for a, c, path, task, idx, ch, p, ids in writes]
-        return Everything(heads, entries, rows, as_memory(memory))
+        entries = [(row[:-2], *row[-2:]) for row in log]
+        return Everything(session[0] if session else None, heads, entries, rows, as_memory(memory))
 
     return Operation("verify", Access.READ, steps)

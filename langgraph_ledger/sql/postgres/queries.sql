@@ -64,6 +64,10 @@ c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_
         WHERE k.session_id = :session_id AND k.agent_id = '' AND k.checkpoint_id = c.root_checkpoint_id
             AND k.checkpoint_type = 'checkpoint')
 
+-- fragment: entry
+c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
+    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id, c.state_bytes
+
 -- name: begin_read
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
@@ -445,19 +449,16 @@ WHERE :status::text IS NULL OR s.status = :status
 ORDER BY s.last_active_at DESC, s.session_id LIMIT :page;
 
 -- name: read_log
-SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id, c.state_bytes
+SELECT {entry}
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_rejected
-SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id, c.state_bytes
+SELECT {entry}
 FROM {schema}checkpoint_log c
 WHERE c.checkpoint_type = 'write_rejected' AND c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_all_rejected
-SELECT c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id, c.state_bytes
+SELECT {entry}
 FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' ORDER BY c.seq;
 
 -- name: read_open_calls
@@ -607,8 +608,7 @@ FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
 
 -- name: read_session_entries
-SELECT c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.call_id, c.attempt_id, c.body,
-    c.memory_ids
+SELECT {entry}, c.body, c.memory_ids
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_session_writes
@@ -706,6 +706,31 @@ SELECT s.session_id FROM {schema}sessions s
 WHERE s.session_id > :after AND (:status::text IS NULL OR s.status = :status)
     AND (:idle_since::text IS NULL OR s.last_active_at < :idle_since::timestamptz)
 ORDER BY s.session_id LIMIT :page;
+
+-- name: find_threads
+-- whatever has rows, with one in sessions or without; each table is read as far as a page needs it
+SELECT t.session_id FROM (
+    SELECT s.session_id FROM (
+        SELECT DISTINCT session_id FROM {schema}sessions WHERE session_id > :after ORDER BY session_id LIMIT :page
+    ) s
+    UNION
+    SELECT l.session_id FROM (
+        SELECT DISTINCT session_id FROM {schema}agent_state_ledger WHERE session_id > :after ORDER BY session_id LIMIT :page
+    ) l
+    UNION
+    SELECT c.session_id FROM (
+        SELECT DISTINCT session_id FROM {schema}checkpoint_log WHERE session_id > :after ORDER BY session_id LIMIT :page
+    ) c
+    UNION
+    SELECT m.session_id FROM (
+        SELECT DISTINCT session_id FROM {schema}agent_memory WHERE session_id > :after ORDER BY session_id LIMIT :page
+    ) m
+    UNION
+    SELECT p.session_id FROM (
+        SELECT DISTINCT session_id FROM {schema}pending_writes WHERE session_id > :after ORDER BY session_id LIMIT :page
+    ) p
+) t
+ORDER BY t.session_id LIMIT :page;
 
 -- name: choose_sessions
 SELECT s.session_id FROM {schema}sessions s
