@@ -255,10 +255,11 @@ def test_a_run_of_the_same_saver_comes_in_between(backend: Backend) -> None:
         builder.add_node("starts", starts).add_node("asks", asks)
         first = builder.add_edge("begin", "starts").add_edge("begin", "asks").compile(saver)
         other = StateGraph(State).add_node("counts", counts).add_edge(BEGIN, "counts").compile(saver)
-        second = threading.Thread(target=lambda: other.invoke({"seen": ["input"]}, at("1", pause=True)))
+        begin: Any = {"seen": []}  # both runs in durability "sync": a save is queued before the nodes after it run
+        second = threading.Thread(target=lambda: other.invoke(begin, at("1", pause=True), durability="sync"))
         try:
             with pytest.raises(StateConflict) as caught:
-                first.invoke({"seen": []}, at("1"))
+                first.invoke(begin, at("1"), durability="sync")
         finally:
             second_may_go_on.set()
             second_may_end.set()
