@@ -239,6 +239,7 @@ def test_a_run_of_the_same_saver_comes_in_between(backend: Backend) -> None:
             return {"seen": ["first"]}
 
         def asks(state: State) -> Any:
+            assert second_has_read.wait(30)  # which has committed all that waited
             deadline = time.monotonic() + 30
             while not queue.entries and time.monotonic() < deadline:
                 time.sleep(0.01)  # until what the other node has written waits
