@@ -107,10 +107,18 @@ def _follow(stage: Stage, worker: Worker) -> bool:
         _narrate(stage, event)
         events = read_journal(stage.journal)
         holding = {e.task for e in events if e.what == "waiting" and e.worker == worker.name}
+        flying = in_flight(events)
         # Its neighbours in the same step get the time to be saved, so that what is in flight is known, not guessed.
-        if holding and {e.task for e in in_flight(events)} == holding:
+        if holding and {e.task for e in flying} == holding and _neighbours_began(stage, events, flying[0]):
             return True
     return False
+
+
+def _neighbours_began(stage: Stage, events: list[Event], held: Event) -> bool:
+    """Whether every tool that the model has asked for in this step has begun."""
+    calls = getattr(stage.messages(held.thread)[-1], "tool_calls", None) or ()
+    there = {e.task for e in began(events) if (e.thread, e.step) == (held.thread, held.step)}
+    return 0 < len(calls) <= len(there)
 
 
 def _narrate(stage: Stage, event: Event) -> None:
