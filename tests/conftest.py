@@ -19,7 +19,7 @@ def postgres_url() -> Iterator[str]:
     if given:
         yield given
     else:
-        with own_server() as url:
+        with own_server(in_memory=True) as url:
             yield url
 
 

@@ -21,13 +21,19 @@ max_connections = 300
 """
 # fsync and everything else that decides what survives a crash keep the server's defaults: the tests are about that.
 
+MEMORY = Path("/dev/shm")
+ROOM = 8 * 2**30
+"""Bytes that must be free there: a server's log alone may take one gigabyte, and there are several servers."""
+
 
 class OwnServer:
     """A server from the wheel, in a directory of its own, that can be stopped and started again."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, data: Path) -> None:
         self._binaries, self._user = _binaries(directory)
-        self._directory, self.data, self._log = directory, directory / "data", directory / "log"
+        self._directory, self.data, self._log = directory, data / "data", directory / "log"
+        if self._user is not None:
+            shutil.chown(data, self._user)
         self.url = f"postgresql://postgres@/postgres?host={quote(str(directory), safe='')}"
         self._run("initdb", "--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale", "--no-sync")
         with (self.data / "postgresql.conf").open("a") as configuration:
@@ -61,12 +67,16 @@ class OwnServer:
 
 
 @contextmanager
-def restartable_server() -> Iterator[OwnServer]:
-    """Start a server from the wheel, and in the end stop it and leave nothing behind."""
+def restartable_server(*, in_memory: bool = False) -> Iterator[OwnServer]:
+    """Start a server from the wheel, and in the end stop it and leave nothing behind.
+
+    With `in_memory` its data is there if the system has room, which saves the tests the waiting for a disk.
+    """
     # A short path, since a socket's may hold about 100 characters.
     directory = Path(tempfile.mkdtemp(prefix="ledger-pg-"))
+    data = Path(tempfile.mkdtemp(prefix="ledger-pg-", dir=MEMORY)) if in_memory and _has_room() else directory
     try:
-        server = OwnServer(directory)
+        server = OwnServer(directory, data)
         try:
             yield server
         finally:
@@ -74,12 +84,17 @@ def restartable_server() -> Iterator[OwnServer]:
                 server.stop()
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def _has_room() -> bool:
+    return MEMORY.is_dir() and os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > ROOM
 
 
 @contextmanager
-def own_server() -> Iterator[str]:
+def own_server(*, in_memory: bool = False) -> Iterator[str]:
     """The URL of a server from the wheel."""
-    with restartable_server() as server:
+    with restartable_server(in_memory=in_memory) as server:
         yield server.url
 
 

@@ -27,6 +27,8 @@ from langgraph_ledger.demo.tickets import TICKETS, build_graph, transcript
 
 # Where the workers die: once beside a tool of the same step that has already been saved, once at the tool that pays.
 KILLS = ((2, "check_order"), (3, "issue_refund"))
+TOGETHER = {"check_order": 2}
+"""How many tools a step has in which more than one runs."""
 
 
 class Undisturbed:
@@ -109,16 +111,15 @@ def _follow(stage: Stage, worker: Worker) -> bool:
         holding = {e.task for e in events if e.what == "waiting" and e.worker == worker.name}
         flying = in_flight(events)
         # Its neighbours in the same step get the time to be saved, so that what is in flight is known, not guessed.
-        if holding and {e.task for e in flying} == holding and _neighbours_began(stage, events, flying[0]):
+        if holding and {e.task for e in flying} == holding and _neighbours_began(events, flying[0]):
             return True
     return False
 
 
-def _neighbours_began(stage: Stage, events: list[Event], held: Event) -> bool:
-    """Whether every tool that the model has asked for in this step has begun."""
-    calls = getattr(stage.messages(held.thread)[-1], "tool_calls", None) or ()
+def _neighbours_began(events: list[Event], held: Event) -> bool:
+    """Whether every tool that is asked for together with the one at which the worker is held has begun."""
     there = {e.task for e in began(events) if (e.thread, e.step) == (held.thread, held.step)}
-    return 0 < len(calls) <= len(there)
+    return len(there) >= TOGETHER.get(held.name, 1)
 
 
 def _narrate(stage: Stage, event: Event) -> None:
