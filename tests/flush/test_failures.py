@@ -342,7 +342,7 @@ def test_a_connection_of_one_event_loop(fresh_postgres_url: Callable[[], str], h
 def test_what_comes_while_the_loop_commits_has_its_time_too(fresh_postgres_url: Callable[[], str]) -> None:
     """On a connection of one event loop time is a timer's: what is added during a flush needs one of its own."""
     url = fresh_postgres_url()
-    slow = [3.0]
+    slow: list[float] = []
 
     async def main() -> None:
         async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
@@ -351,8 +351,9 @@ def test_what_comes_while_the_loop_commits_has_its_time_too(fresh_postgres_url: 
             saver._driver.trace = lambda event, name: slow.pop() if slow and (event, name) == BEFORE_COMMIT else None
             stream = counting(saver, 1000, is_async=True).astream({"number": 0, "seen": []}, at("1"), durability="sync")
             await anext(stream)
-            while saver._ledger.queue.turn is None:
-                await asyncio.sleep(0)
+            slow.append(2.0)
+            while slow:  # until a timer's flush is at its commit
+                await anext(stream)
             for _ in range(3):
                 await anext(stream)
             assert saver._ledger.queue.turn is not None, "they have come while it was committing"
