@@ -1,8 +1,10 @@
 """A LangGraph checkpoint saver on a version-checked relational ledger, for SQLite and Postgres."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from langgraph_ledger.audit import Audit, AuditRow, audit
 from langgraph_ledger.call_records import CallRecord
-from langgraph_ledger.comparing import Diff
 from langgraph_ledger.conflicts import (
     SessionBusy,
     StateConflict,
@@ -20,7 +22,10 @@ from langgraph_ledger.records import LogEntry, Session
 from langgraph_ledger.recovery import HeldResource, PendingInterrupt, Recovery
 from langgraph_ledger.repair import arepair, repair
 from langgraph_ledger.saver import LedgerSaver
-from langgraph_ledger.transfers import Transferred, transfer
+
+if TYPE_CHECKING:
+    from langgraph_ledger.comparing import Diff
+    from langgraph_ledger.transfers import Transferred, transfer
 
 __all__ = [
     "Audit",
@@ -54,3 +59,12 @@ __all__ = [
     "retry_on_conflict",
     "transfer",
 ]
+
+_WHEN_USED = {"Diff": "comparing", "Transferred": "transfers", "transfer": "transfers"}
+
+
+def __getattr__(name: str) -> Any:
+    """What few programs need is imported when it is asked for."""
+    if name not in _WHEN_USED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHEN_USED[name]}"), name)

@@ -7,11 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from langgraph.cache.memory import InMemoryCache
 from langgraph.channels import UntrackedValue
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
-from langgraph.store.memory import InMemoryStore
 
 from langgraph_ledger import legible, markup
 from langgraph_ledger.errors import InvalidInput
@@ -128,15 +125,24 @@ def _of_graph(name: str, graph: Any, saver: Any, values: Mapping[str, Any]) -> I
         if not channel.startswith(_HIDDEN):
             yield AuditRow("channel", name, channel, *_channel(channel, kept, saver, values))
     if graph.store is not None:
-        in_memory = isinstance(graph.store, InMemoryStore)
+        in_memory = _in_memory(graph.store)
         detail = f"{type(graph.store).__name__}{' keeps everything in this process' * in_memory}"
         yield AuditRow("store", name, "store", LOST if in_memory else UNKNOWN, detail)
     if graph.cache is not None:
-        in_memory = isinstance(graph.cache, InMemoryCache)
+        in_memory = _in_memory(graph.cache)
         detail = f"{type(graph.cache).__name__}: its nodes run again" if in_memory else type(graph.cache).__name__
         yield AuditRow("cache", name, "cache", LOST if in_memory else UNKNOWN, detail)
     for tool, guarded in _tools(graph):
         yield AuditRow("tool", name, tool.name, *_tool(tool, guarded))
+
+
+def _in_memory(part: Any) -> bool:
+    """Whether it is one of LangGraph's own that keep everything in this process."""
+    from langgraph.cache.memory import InMemoryCache
+    from langgraph.checkpoint.memory import InMemorySaver
+    from langgraph.store.memory import InMemoryStore
+
+    return isinstance(part, (InMemoryCache, InMemorySaver, InMemoryStore))
 
 
 # --- channels
@@ -148,7 +154,7 @@ def _channel(name: str, channel: Any, saver: Any, values: Mapping[str, Any]) -> 
         return UNTRACKED, f"{kind} is never saved: the channel is empty after a restart"
     if saver is None:
         return LOST, "the graph has no checkpointer"
-    if isinstance(saver, InMemorySaver):
+    if _in_memory(saver):
         return LOST, "InMemorySaver keeps everything in this process"
     if isinstance(saver, LedgerSaver) and name in saver._ledger.working_channels:
         return CONTEXT, "its latest value is kept, and may be gone after a crash"
@@ -180,7 +186,7 @@ def _subgraph(name: str, subgraph: Any, saver: Any) -> AuditRow:
     if own is False:
         verdict, detail = LOST, "checkpointer=False: it begins anew each time, and after a restart"
     elif _is_saver(own) and own is not saver:
-        verdict = LOST if isinstance(own, InMemorySaver) else DURABLE
+        verdict = LOST if _in_memory(own) else DURABLE
         detail = f"a {type(own).__name__} of its own: what it saves and what its parent saves are two commits"
     elif saver is None:
         verdict, detail = LOST, "its parent has no checkpointer"

@@ -7,8 +7,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 from langgraph_ledger import legible, markup
-from langgraph_ledger.branches import Descent, outline
-from langgraph_ledger.drawing import draw, refusal
 from langgraph_ledger.legible import ROWS
 from langgraph_ledger.markup import BAD, CODE, GOOD, TIME, WARN, Marked
 from langgraph_ledger.records import LogEntry, Session
@@ -106,6 +104,9 @@ class History(Listing[LogEntry]):
 
     def outline(self) -> Iterable[tuple[str, str, str]]:
         """The tree of checkpoints, a line for each: what is drawn before it, what it says, and its mark if any."""
+        from langgraph_ledger.branches import Descent, outline
+        from langgraph_ledger.drawing import refusal
+
         for before, entry in outline(Descent(self)):
             if isinstance(entry, str):
                 yield before, entry, ""
@@ -122,6 +123,8 @@ class History(Listing[LogEntry]):
         return "\n".join([legible.short(self.thread_id), *_told(_left_out(self)), *lines])
 
     def _repr_html_(self) -> str:
+        from langgraph_ledger.drawing import draw
+
         shown = self[-ROWS:]
         kinds = [entry.checkpoint_type for entry in self]
         counts = [_number(kinds.count(kind), what) for kind, what in _COUNTED.items() if kind in kinds]

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import AsyncIterator, Collection, Generator, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -26,7 +26,6 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from langgraph_ledger import (
     codecs,
-    comparing,
     ids,
     legible,
     markup,
@@ -35,14 +34,12 @@ from langgraph_ledger import (
     recovery,
     retention,
     tool_log,
-    verification,
     working,
     writing,
 )
 from langgraph_ledger.call_records import CallRecord, find_calls
 from langgraph_ledger.calls import call_id_of
 from langgraph_ledger.codecs import VALUE_LIMIT, Compression
-from langgraph_ledger.comparing import Diff
 from langgraph_ledger.drivers.opening import open_driver
 from langgraph_ledger.errors import InvalidInput, LedgerError
 from langgraph_ledger.flow import Flow, adrive, drive
@@ -60,7 +57,10 @@ from langgraph_ledger.recovery import Recovery
 from langgraph_ledger.retention import Freed, Selection
 from langgraph_ledger.runs import next_version
 from langgraph_ledger.statements import Operation
-from langgraph_ledger.verification import Findings
+
+if TYPE_CHECKING:
+    from langgraph_ledger.comparing import Diff
+    from langgraph_ledger.verification import Findings
 
 T = TypeVar("T")
 
@@ -618,11 +618,16 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         With None that is said of every thread, and, on SQLite, of the structure of the file; all of it is read. The
         `threads` of the list is how many threads were looked at.
         """
-        return self._run(verification.verify(self._ledger, self.serde, thread_id))
+        return self._run(self._verification(thread_id))
 
     async def averify(self, thread_id: str | None) -> Findings:
         """`verify`, asynchronously."""
-        return await self._arun(verification.verify(self._ledger, self.serde, thread_id))
+        return await self._arun(self._verification(thread_id))
+
+    def _verification(self, thread_id: str | None) -> Flow[Findings]:
+        from langgraph_ledger import verification
+
+        return verification.verify(self._ledger, self.serde, thread_id)
 
     def history(self, thread_id: str) -> History:
         """A thread's log, oldest first: checkpoints, calls and rejected writes, of every namespace.
@@ -647,11 +652,15 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         Nothing of the values is imported or constructed, except by a serializer of another format than LangGraph's.
         Raises `UnknownCheckpoint` if one of them is not there.
         """
+        from langgraph_ledger import comparing
+
         reading = comparing.read_pair(self._ledger, self.serde, thread_id, before, after, checkpoint_ns)
         return comparing.compare(self._run(reading))
 
     async def adiff(self, thread_id: str, before: str, after: str | None = None, *, checkpoint_ns: str = "") -> Diff:
         """`diff`, asynchronously: values are compared in a thread, so that large ones do not hold up the event loop."""
+        from langgraph_ledger import comparing
+
         reading = comparing.read_pair(self._ledger, self.serde, thread_id, before, after, checkpoint_ns)
         return await asyncio.to_thread(comparing.compare, await self._arun(reading))
 
