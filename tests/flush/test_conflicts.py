@@ -78,7 +78,8 @@ def test_a_run_that_is_overtaken_never_returns(
     conflict = caught.value
     with LedgerSaver(backend.url) as saver:
         rejected = [entry for entry in saver.rejected_writes("1") if entry.payload["writer"] == conflict.writer]
-        assert len(rejected) == 1 or (rejected and durability == "async"), "of writes on their way each is on record"
+        most = {"exit": 1, "sync": 2, "async": len(ran)}[durability]
+        assert 1 <= len(rejected) <= most, "each write that was on its way: a step's task's and its checkpoint"
         assert conflict.committed is (stored[0] > 1)
         assert conflict.last_committed is None or conflict.last_committed in set(saver.ancestors(at("1")))
         assert checkpoints(saver) == stored[0]
