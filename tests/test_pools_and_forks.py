@@ -17,6 +17,7 @@ from langgraph_ledger.drivers import sqlite as sqlite_driver
 from tests.crash_scenarios import graph_of
 from tests.direct import at, checkpoint, save
 from tests.four_ways import Backend, Flavoured
+from tests.proxy import Proxy
 
 ROOT = Path(__file__).parent.parent
 METADATA: Any = {"source": "loop", "step": 0, "parents": {}}
@@ -45,6 +46,25 @@ def test_saving_while_listing(four: Flavoured) -> None:
         for item in four.saver.list(at("listed")):
             four.saver.put(*copied(item))
     assert ids(four.list(at("copy"))) == [f"copy {number:04}" for number in range(60)]
+
+
+@pytest.mark.parametrize("flavour", ["sync", "async"])
+def test_the_first_call_connects_once(fresh_postgres_url: Callable[[], str], flavour: str) -> None:
+    """The connection that is tried before there is a pool is the pool's first one."""
+    proxy = Proxy(fresh_postgres_url())
+    runner = asyncio.Runner() if flavour == "async" else None
+    four = Flavoured(LedgerSaver(proxy.url), runner)
+    try:
+        save(four, at("t"), "1")
+        assert ids(four.list(at("t"))) == ["1"]
+        assert len(proxy.lines) == 1
+        proxy.cut()
+        assert ids(four.list(at("t"))) == ["1"], "and the next one is made anew"
+    finally:
+        four.close()
+        if runner is not None:
+            runner.close()
+        proxy.close()
 
 
 def test_a_pool_is_used_and_not_exceeded(fresh_postgres_url: Callable[[], str]) -> None:
@@ -197,7 +217,7 @@ saver.close()
 def script(text: str, *arguments: str, timeout: float = 60) -> None:
     """Runs a program that must end by itself, without complaint. It is killed after a time, which fails."""
     found = subprocess.run(
-        [sys.executable, "-W", "error", "-X", "dev", "-c", text, *arguments],
+        [sys.executable, "-W", "error", "-X", "faulthandler", "-c", text, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -101,6 +101,35 @@ class OwnAsyncConnection(psycopg.AsyncConnection[Any]):
             raise
 
 
+def beginning_with(first: OwnConnection) -> type[OwnConnection]:
+    """What a pool makes its connections with, of which the first is there already: connecting costs round trips."""
+    waiting = [first]
+
+    class Beginning(OwnConnection):
+        @classmethod
+        def connect(cls, *args: Any, **kwargs: Any) -> OwnConnection:  # type: ignore[override]
+            try:
+                return waiting.pop()
+            except IndexError:
+                return OwnConnection.connect(*args, **kwargs)
+
+    return Beginning
+
+
+def abeginning_with(first: OwnAsyncConnection) -> type[OwnAsyncConnection]:
+    waiting = [first]
+
+    class Beginning(OwnAsyncConnection):
+        @classmethod
+        async def connect(cls, *args: Any, **kwargs: Any) -> OwnAsyncConnection:  # type: ignore[override]
+            try:
+                return waiting.pop()
+            except IndexError:
+                return await OwnAsyncConnection.connect(*args, **kwargs)
+
+    return Beginning
+
+
 _WHO = "SELECT pg_backend_pid(), current_setting('transaction_isolation'), current_setting('transaction_read_only')"
 
 

@@ -29,8 +29,10 @@ from langgraph_ledger.drivers.connections import (
     OwnAsyncConnection,
     OwnConnection,
     Silence,
+    abeginning_with,
     acheck_alive,
     aconfigure,
+    beginning_with,
     check_alive,
     configure,
 )
@@ -252,20 +254,24 @@ class PostgresDriver:
         with self._connecting:
             if self._pool is None:
                 # once without the pool, which would hide the reason of a failure behind its timeout
-                psycopg.connect(self._url or "", **self._pool_options["kwargs"]).close()
+                first = OwnConnection.connect(self._url or "", **self._pool_options["kwargs"])
                 pool: ConnectionPool[Any] = ConnectionPool(
                     self._url or "",
                     check=lambda connection: check_alive(connection, pool),
-                    connection_class=OwnConnection,
+                    connection_class=beginning_with(first),
                     configure=configure if self._may_prepare else None,
                     name="langgraph_ledger",
                     **self._pool_options,
                 )
-                pool.open(wait=False)
+                pool.open(**self._opening())
                 # at exit the pool's threads are stopped, or the interpreter would wait for them
                 weakref.finalize(self, ConnectionPool.close, pool, timeout=1.0)
                 self._pool = pool
             return self._pool
+
+    def _opening(self) -> dict[str, Any]:
+        """Who asks a pool that has no connection yet makes it connect once more: its only one is waited for."""
+        return {"wait": self._pool_options["min_size"] == 1, "timeout": self._pool_options["timeout"]}
 
     def _run_on(self, connection: psycopg.Connection[Any], operation: Operation[T]) -> T:
         groups = transact(operation)
@@ -378,17 +384,16 @@ class PostgresDriver:
                         "psycopg cannot use the ProactorEventLoop, the default on Windows: run the program with"
                         " asyncio.SelectorEventLoop"
                     )
-                first = await psycopg.AsyncConnection.connect(self._url or "", **self._pool_options["kwargs"])
-                await first.close()
+                first = await OwnAsyncConnection.connect(self._url or "", **self._pool_options["kwargs"])
                 pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
                     self._url or "",
                     check=lambda connection: acheck_alive(connection, pool),
-                    connection_class=OwnAsyncConnection,
+                    connection_class=abeginning_with(first),
                     configure=aconfigure if self._may_prepare else None,
                     name="langgraph_ledger",
                     **self._pool_options,
                 )
-                await pool.open(wait=False)
+                await pool.open(**self._opening())
                 # asyncio.run() finalises async generators before it closes the loop: a program that never calls
                 # aclose() still ends with its connections closed
                 state.keeper = _close_with_loop(pool)
