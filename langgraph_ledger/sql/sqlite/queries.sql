@@ -111,6 +111,9 @@ CREATE TABLE IF NOT EXISTS ledger_migrations ( -- which migrations these tables 
     applied_at TEXT    NOT NULL -- when it was applied
 );
 
+-- name: count_partitions
+SELECT 0;
+
 -- name: read_migrations
 SELECT number, name FROM {schema}ledger_migrations ORDER BY number;
 
