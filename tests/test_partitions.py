@@ -165,12 +165,15 @@ def test_what_a_row_is_kept_like(url: str) -> None:
 # --- which partitions a query touches
 
 ONE = [
-    "read_checkpoint", "read_writes", "read_memory", "read_memory_of", "list_namespace", "find_checkpoint",
+    "read_checkpoint", "read_writes", "read_memory", "read_memory_of", "list_namespace", "read_page_writes",
+    "read_page_memory", "find_checkpoint",
     "insert_checkpoint", "insert_memory", "insert_write_memory", "insert_write", "replace_write",
     "insert_call", "insert_call_end", "insert_call_memory",
     "read_session_chunks", "delete_session_log", "delete_session_memory", "delete_unused_memory",
 ]  # fmt: skip
 """What a save, a read, a deletion and a prune do."""
+OF_KIND = {"integer": 1, "bigint": 1, "bytea": b"m", "jsonb": "{}", "timestamptz": "2030-01-01T00:00:00+00:00"}
+"""A value for each type of parameter."""
 ROUTED = {"insert_memory", "insert_call"}
 """They read none of the tables, and a row goes into the partition of its session."""
 
@@ -220,14 +223,14 @@ def test_what_is_about_one_thread_touches_one_partition(url: str, generic: bool)
         (memory_ids,) = connection.execute(one, [THREADS[1]]).fetchone()
         known = {
             "session_id": THREADS[1], "agent_id": "", "checkpoint_id": checkpoint_id, "writer": writer,
-            "memory_ids": memory_ids, "before": 2**62, "filter": "{}", "page": 10, "payload": "{}", "body": b"",
-            "now": "2030-01-01T00:00:00+00:00", "idx": 1, "plain_bytes": 1, "state_bytes": 1, "content": b"",
-            "place": b"", "memory_id": b"m", "children": b"", "before_id": None, "reused_from": checkpoint_id,
+            "memory_ids": memory_ids, "before": 2**62, "page": 10, "before_id": None, "reused_from": checkpoint_id,
+            "keys": json.dumps([[THREADS[1], "", checkpoint_id]]),
         }  # fmt: skip
         for name in ONE:
             text, params = dialect.texts[name], []
             for number, parameter in enumerate(sorted(dialect.parameters[name]), 1):
-                value = known.get(parameter, "x")
+                kind = re.search(rf"%\({parameter}\)[sb]::(\w+)", dialect.texts[name])
+                value = known.get(parameter, OF_KIND.get(kind[1] if kind else "text", "x"))
                 params.append([value] if parameter in dialect.arrays[name] else value)
                 text = re.sub(rf"%\({parameter}\)[sb]", f"${number}", text)
             if name in ("insert_checkpoint", "insert_call", "insert_call_end"):  # another one than that which is there

@@ -19,7 +19,7 @@ from tests.test_commits import put
 SQLITE, POSTGRES = load("sqlite"), load("postgres")
 ACROSS = {
     "stats", "list_everything", "read_all_rejected", "read_sessions", "find_sessions", "find_expired", "find_runs",
-    "find_threads", "find_tombstones", "read_page_writes", "read_page_memory", "choose_sessions", "find_active",
+    "find_threads", "find_tombstones", "choose_sessions", "find_active",
     "find_unclear",
 }  # fmt: skip
 """Queries that are about several sessions."""

@@ -70,7 +70,7 @@ def load(name: DialectName, schema: str | None = None, partitions: int | None = 
         migrations.append(Migration(int(number), title, tuple(statements)))
     create = f"CREATE SCHEMA IF NOT EXISTS {qualifier.removesuffix('.')}" if schema else "SELECT 1"
     shared = {**fragments, "guard": _GUARD}
-    filled = {name: _fill(text, {**shared, "session": _session(text)}) for name, text in raw.items()}
+    filled = {name: _fill(text, shared) for name, text in raw.items()}
     parameters = {k: frozenset(_PARAMETER.findall(v)) for k, v in filled.items()}
     arrays = {k: frozenset(_ARRAY.findall(v)) for k, v in filled.items()}
     by_session = " PARTITION BY HASH (session_id)" if partitions else ""
@@ -112,12 +112,6 @@ def _fill(text: str, replacements: dict[str, str]) -> str:
         for name, replacement in replacements.items():
             text = text.replace("{" + name + "}", replacement)
     return text
-
-
-def _session(query: str) -> str:
-    """Whose chunks a query reads, in its fragments: those of the one session that it is about, so that a planner who
-    knows of partitions or shards sees at once which of them it needs, or else those of each row's own."""
-    return ":session_id" if ":session_id" in query else "n.session_id"
 
 
 def _queries(text: str) -> list[tuple[str, str]]:
