@@ -37,7 +37,8 @@ You are welcome to read them with SQL. Write to them through `LedgerSaver` only:
 `state`, `payload` and `metadata` are copies for reading; the exact values are in `body`, `place` and `agent_memory`.
 
 On Postgres the text columns of keys have the collation `"C"`, and `schema=` puts all of it in a schema of yours. On
-SQLite `working_context` is in a file of its own, `<path>-working`."""
+SQLite `working_context` is in a file of its own, `<path>-working`. With `partitions=N` the tables `checkpoint_log`,
+`agent_memory` and `pending_writes` have partitions `..._p0` to `..._pN-1` on Postgres ([sizing.md](sizing.md))."""
 
 CLI = """\
 # The command line

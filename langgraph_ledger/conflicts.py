@@ -6,6 +6,9 @@ is stale, a retry within it could not succeed), and no GraphBubbleUp, which its 
 
 from __future__ import annotations
 
+import asyncio
+import random
+import time
 import warnings
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
@@ -15,6 +18,8 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 from langgraph_ledger.errors import InvalidInput, LedgerError
 
+LONGEST_PAUSE = 1.0
+"""Seconds that a retry waits at most before it begins again."""
 EXPECT_KEY = "__langgraph_ledger_expect"
 """Key of `configurable` under which `expect()` states what its caller has read."""
 
@@ -155,6 +160,7 @@ class _Thread:
     invoke: Callable[[Any], Any]
     ancestors: Callable[[], Any]
     read: Callable[[str], Any]
+    pause: Callable[[float], Any]
 
 
 def _runs(thread: _Thread, given: Any, config: Mapping[str, Any], attempts: int) -> Generator[Any, Any, Any]:
@@ -166,6 +172,7 @@ def _runs(thread: _Thread, given: Any, config: Mapping[str, Any], attempts: int)
     pending = given
     stored: list[str] = []
     for attempt in range(1, attempts + 1):
+        begun = time.monotonic()
         try:
             return (yield thread.invoke(pending))
         except StateConflict as conflict:
@@ -173,6 +180,9 @@ def _runs(thread: _Thread, given: Any, config: Mapping[str, Any], attempts: int)
                 raise
             if conflict.last_committed is not None:
                 stored.append(conflict.last_committed)
+        # By chance, for as long as such a run takes, then ever longer: of many on one thread, all of which begin again
+        # at once, hardly one would get through.
+        yield thread.pause(random.uniform(0, min(LONGEST_PAUSE, (time.monotonic() - begun) * 2 ** min(attempt, 10))))
         pending = None if (yield from _is_added(thread, stored)) else given
     raise AssertionError("unreachable")
 
@@ -214,15 +224,17 @@ def retry_on_conflict(
     """`graph.invoke`, again from the fresh state if another run was first. The input is added once and only once.
 
     If the refused run had already stored its input, and the winner built on it, the retry continues from there
-    instead of adding the input again. Not retried are a `Command(resume=...)`, whose interrupt is gone, another command
-    that the winner has taken up, and anything on a busy thread. `StateConflict` is raised then, and after `attempts`
-    tries; `InvalidInput` if the graph's checkpointer is no `LedgerSaver`.
+    instead of adding the input again. Before each retry it waits, by chance, for up to as long as the refused run has
+    taken, then ever longer, but no more than a second. Not retried are a `Command(resume=...)`, whose interrupt is
+    gone, another command that the winner has taken up, and anything on a busy thread. `StateConflict` is raised then,
+    and after `attempts` tries; `InvalidInput` if the graph's checkpointer is no `LedgerSaver`.
     """
     saver, place = _check_saver(graph, "retry_on_conflict()"), {**config["configurable"], "checkpoint_ns": ""}
     thread = _Thread(
         lambda value: graph.invoke(value, config, **invoke_options),
         lambda: saver.ancestors({"configurable": place}),
         lambda checkpoint_id: saver.get_tuple({"configurable": {**place, "checkpoint_id": checkpoint_id}}),
+        time.sleep,
     )
     return run_steps(_runs(thread, input, config, attempts))
 
@@ -236,6 +248,7 @@ async def aretry_on_conflict(
         lambda value: graph.ainvoke(value, config, **invoke_options),
         lambda: saver.aancestors({"configurable": place}),
         lambda checkpoint_id: saver.aget_tuple({"configurable": {**place, "checkpoint_id": checkpoint_id}}),
+        asyncio.sleep,
     )
     return await run_steps_async(_runs(thread, input, config, attempts))
 

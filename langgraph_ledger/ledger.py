@@ -121,11 +121,11 @@ class Ledger:
             yield from flush(self.queue)
         if self._ready:
             return
-        complete = yield check_schema(self.driver.migrations)
+        complete = yield check_schema(self.driver.migrations, self.driver.partitions)
         if not complete:
             if self.driver.read_only:
                 raise missing_schema(self.name)
-            yield create_schema(self.driver.migrations)
+            yield create_schema(self.driver.migrations, self.driver.partitions)
         self._ready = True
 
     def vault(self, serde: SerializerProtocol, *, adding: bool = False) -> Flow[Vault]:

@@ -73,6 +73,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             sqlite3, aiosqlite).
         serde: how values are serialised; LangGraph's JsonPlusSerializer unless given.
         schema: Postgres schema for the tables; created if missing. `search_path` is never touched.
+        partitions: in how many partitions, by session, the three large tables are made where they are made by this
+            saver: 2 to 128. Tables that are there already must have as many; left out, they may have any.
         synchronous: SQLite's setting of that name; "FULL" survives power loss.
         busy_timeout: seconds to wait for another process that is writing to the SQLite file.
         min_size, max_size, timeout, max_idle, max_lifetime, connection_kwargs: of the Postgres pool, as in
@@ -110,6 +112,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         *,
         serde: SerializerProtocol | None = None,
         schema: str | None = None,
+        partitions: int | None = None,
         synchronous: str | None = None,
         busy_timeout: float | None = None,
         min_size: int | None = None,
@@ -147,6 +150,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             target,
             read_only=read_only,
             schema=schema,
+            partitions=partitions,
             synchronous=synchronous,
             busy_timeout=busy_timeout,
             min_size=min_size,
@@ -217,7 +221,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         return await self._arun(self._up_to_date())
 
     def _up_to_date(self) -> Flow[bool]:
-        complete: bool = yield check_schema(self._ledger.driver.migrations)
+        driver = self._ledger.driver
+        complete: bool = yield check_schema(driver.migrations, driver.partitions)
         return complete
 
     def close(self) -> None:

@@ -13,15 +13,16 @@ from langgraph_ledger import LedgerSaver
 from langgraph_ledger.sql import load
 from tests.direct import at
 from tests.four_ways import Backend
+from tests.sessions_of_queries import TABLES, strays
 from tests.test_commits import put
 
 SQLITE, POSTGRES = load("sqlite"), load("postgres")
 ACROSS = {
     "stats", "list_everything", "read_all_rejected", "read_sessions", "find_sessions", "find_expired", "find_runs",
-    "find_threads", "find_tombstones", "size_on_disk", "read_secrets", "add_secret", "read_page_writes",
-    "read_page_memory", "choose_sessions", "find_active", "find_unclear", "check_database",
+    "find_threads", "find_tombstones", "choose_sessions", "find_active",
+    "find_unclear",
 }  # fmt: skip
-"""Queries that are about several sessions, or about none."""
+"""Queries that are about several sessions."""
 
 
 def own(names: Any) -> list[str]:
@@ -69,14 +70,92 @@ def test_both_databases_have_the_same_tables_and_columns(sqlite_path: str, fresh
     assert columns(sqlite_path) == columns(fresh_postgres_url())
 
 
+def strays_of(name: str) -> list[str]:
+    """What a query reads or writes in either database without having it from its session."""
+    return strays(SQLITE.texts[name], "sqlite") + strays(POSTGRES.texts[name], "postgres")
+
+
 def test_every_query_stays_within_a_session() -> None:
-    """So that the tables can be partitioned, or distributed, by session."""
+    """So that the tables can be partitioned, or distributed, by session: each table that a query touches is bound to
+    the session that it is given, by an equality with the parameter or with another row that is."""
     for name in own(SQLITE.texts):
-        if name in ACROSS:
-            continue
-        for text in (SQLITE.texts[name], POSTGRES.texts[name]):
-            assert re.search(r"session_id|target_id", text), name
-            assert re.search(r":(session|target)_id|%\((session|target)_id\)s", text), name
+        if name not in ACROSS:
+            assert strays_of(name) == [], name
+
+
+@pytest.mark.parametrize("name", sorted(ACROSS))
+def test_what_is_exempt_has_to_be(name: str) -> None:
+    assert strays_of(name), f"{name} keeps to a session, and needs no exemption"
+
+
+BROKEN = {
+    "no session": "DELETE FROM checkpoint_log WHERE agent_id = :agent_id",
+    "or": "SELECT 1 FROM sessions s WHERE s.session_id = :session_id OR s.status = :status",
+    "not equal": "SELECT 1 FROM sessions s WHERE s.session_id >= :session_id",
+    "another parameter": "SELECT 1 FROM sessions s WHERE s.session_id = :agent_id",
+    "another column": "SELECT 1 FROM checkpoint_log c WHERE c.checkpoint_id = :session_id",
+    "a join by id": """
+        SELECT 1 FROM agent_state_ledger l JOIN checkpoint_log c ON c.checkpoint_id = l.checkpoint_id
+        WHERE l.session_id = :session_id""",
+    "a subquery": """
+        UPDATE sessions SET status = 'paused' WHERE session_id = :session_id
+            AND NOT EXISTS (SELECT 1 FROM pending_writes p WHERE p.agent_id = '')""",
+    "a scalar": "SELECT (SELECT count(*) FROM agent_memory) FROM sessions s WHERE s.session_id = :session_id",
+    "a new row": "INSERT INTO sessions (status, session_id) VALUES (:session_id, :status)",
+    "rows of all": "INSERT INTO sessions (session_id) SELECT c.session_id FROM checkpoint_log c",
+    "rows from all": "INSERT INTO sessions (session_id) SELECT :target_id FROM checkpoint_log c",
+    "a walk that leaves": """
+        WITH RECURSIVE roots (session_id, id) AS (
+            SELECT c.session_id, c.checkpoint_id FROM checkpoint_log c WHERE c.session_id = :session_id
+            UNION SELECT m.session_id, m.memory_id FROM roots r JOIN agent_memory m ON m.memory_id = r.id)
+        SELECT 1 FROM roots r JOIN agent_memory m ON m.session_id = r.session_id""",
+    "half of a union": """
+        SELECT 1 FROM (SELECT c.session_id FROM checkpoint_log c WHERE c.session_id = :session_id
+            UNION ALL SELECT :agent_id) x (session_id) JOIN sessions s ON s.session_id = x.session_id""",
+}
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+@pytest.mark.parametrize("what", BROKEN)
+def test_a_query_that_leaves_its_session_is_found(what: str, dialect: str) -> None:
+    assert strays(BROKEN[what], dialect), what
+
+
+def test_every_query_would_be_found_without_its_session() -> None:
+    """Each that touches a table of sessions, with parameters of other names."""
+    found = 0
+    for name in set(own(SQLITE.texts)) - ACROSS:
+        for texts, dialect in ((SQLITE.texts, "sqlite"), (POSTGRES.texts, "postgres")):
+            changed = re.sub(r"(session|target)_id(?=\)[sb])|(?<=:)(session|target)_id\b", "another", texts[name])
+            if re.search(rf"\b({'|'.join(TABLES)})\b", re.sub(r"'[^']*'|--.*", "", changed)):
+                assert strays(changed, dialect), f"{name}, {dialect}"
+                found += 1
+    assert found > 100
+
+
+def test_what_a_database_distributed_by_session_asks_of_keys(fresh_postgres_url: Any) -> None:
+    """Every table of sessions has a primary key; each unique index has the session in it; there are no foreign keys, no
+    triggers, and of what is generated only a number of 64 bits."""
+    url = fresh_postgres_url()
+    with LedgerSaver(url) as saver:
+        saver.setup()
+    with psycopg.connect(url) as connection:
+        keys = connection.execute("""
+            SELECT i.indrelid::regclass::text, i.indisprimary, array_agg(a.attname::text)
+            FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+            WHERE i.indisunique AND i.indrelid::regclass::text = ANY (%s) GROUP BY i.indexrelid, 1, 2""",
+            [list(TABLES)],
+        ).fetchall()  # fmt: skip
+        assert {table for table, primary, _ in keys if primary} == TABLES
+        assert [key for key in keys if "session_id" not in key[2]] == []
+        of_others = connection.execute("SELECT count(*) FROM pg_constraint WHERE contype = 'f'").fetchone()
+        triggers = connection.execute("SELECT count(*) FROM pg_trigger").fetchone()
+        assert of_others == triggers == (0,)
+        generated = connection.execute(
+            "SELECT attrelid::regclass::text, attname, atttypid::regtype::text FROM pg_attribute"
+            " WHERE attidentity <> '' OR atthasdef AND attgenerated <> ''"
+        ).fetchall()
+        assert sorted(generated) == [("checkpoint_log", "seq", "bigint"), ("ledger_secrets", "number", "bigint")]
 
 
 class Plans:

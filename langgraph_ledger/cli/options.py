@@ -30,7 +30,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do it; without this it i
 
 
 @contextlib.contextmanager
-def ledger(url: str, schema: str | None = None, *, write: bool = False, made: bool = False) -> Iterator[LedgerSaver]:
+def ledger(
+    url: str, schema: str | None = None, *, write: bool = False, made: bool = False, partitions: int | None = None
+) -> Iterator[LedgerSaver]:
     """The ledger that a command is about; `made` if it is not there. What goes wrong ends the command, in one line.
 
     Values are read as data: nothing that is stored is imported, constructed or unpickled to show it.
@@ -38,7 +40,14 @@ def ledger(url: str, schema: str | None = None, *, write: bool = False, made: bo
     try:
         if not made:
             must_exist(url)
-        with LedgerSaver(url, schema=schema, serde=DataSerializer(), read_only=not write, log_tools=False) as saver:
+        with LedgerSaver(
+            url,
+            schema=schema,
+            partitions=partitions,
+            serde=DataSerializer(),
+            read_only=not write,
+            log_tools=False,
+        ) as saver:
             if write and not made and not saver.is_up_to_date():
                 raise SchemaMissing(url)  # a mistyped name must not make tables
             yield saver

@@ -21,6 +21,7 @@ from langgraph_ledger.cli.options import (
     ledger,
     period,
 )
+from langgraph_ledger.errors import InvalidInput
 
 PANEL = "Upkeep"
 
@@ -134,13 +135,22 @@ def schema(
     url: Url,
     ddl: Annotated[bool, typer.Option("--ddl", help="Print the statements that make the tables.")] = False,
     migrate: Annotated[bool, typer.Option("--migrate", help="Create the tables, or bring them up to date.")] = False,
+    partitions: Annotated[
+        int | None, typer.Option(help="In how many partitions, by thread, to make the large tables (Postgres).")
+    ] = None,
     schema: Schema = None,
 ) -> None:
     """Say whether the tables are up to date, print what makes them, or make them."""
     if ddl:
-        output.say(sql.script("postgres" if is_url(url) else "sqlite", schema).strip())
+        if partitions is not None and not is_url(url):
+            raise typer.BadParameter("partitions are for Postgres")
+        try:
+            made = sql.script("postgres" if is_url(url) else "sqlite", schema, sql.checked_partitions(partitions))
+        except InvalidInput as error:
+            raise typer.BadParameter(str(error)) from error
+        output.say(made.strip())
         return
-    with ledger(url, schema, write=migrate, made=migrate) as saver:
+    with ledger(url, schema, write=migrate, made=migrate, partitions=partitions) as saver:
         if migrate:
             saver.setup()
         complete = saver.is_up_to_date()

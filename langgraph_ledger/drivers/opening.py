@@ -15,7 +15,8 @@ _URL = re.compile(r"^([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 _CONNINFO = re.compile(r"^\s*(host|hostaddr|port|dbname|user|password|service|passfile|sslmode)\s*=", re.IGNORECASE)
 _SQLITE_ONLY = ("synchronous", "busy_timeout")
 _POSTGRES_ONLY = (
-    "schema", "min_size", "max_size", "timeout", "answer_timeout", "max_idle", "max_lifetime", "connection_kwargs",
+    "schema", "partitions", "min_size", "max_size", "timeout", "answer_timeout", "max_idle", "max_lifetime",
+    "connection_kwargs",
 )  # fmt: skip
 
 
@@ -79,10 +80,9 @@ def _from_psycopg(target: Any, read_only: bool, given: dict[str, Any]) -> tuple[
 
     if not isinstance(target, (psycopg.Connection, psycopg.AsyncConnection, ConnectionPool, AsyncConnectionPool)):
         raise InvalidInput(f"a psycopg {type(target).__name__} is neither a connection nor a pool")
-    _refuse(given, (*_SQLITE_ONLY, *(n for n in _POSTGRES_ONLY if n != "schema")), "a psycopg object of yours")
-    return PostgresDriver(
-        given=target, schema=given.get("schema"), read_only=read_only
-    ), f"your {type(target).__name__}"
+    of_tables = {name: given.pop(name, None) for name in ("schema", "partitions")}
+    _refuse(given, (*_SQLITE_ONLY, *_POSTGRES_ONLY), "a psycopg object of yours")
+    return PostgresDriver(given=target, read_only=read_only, **of_tables), f"your {type(target).__name__}"
 
 
 def _refuse(given: dict[str, Any], names: tuple[str, ...], target: str) -> None:

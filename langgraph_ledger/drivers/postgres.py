@@ -85,6 +85,7 @@ class PostgresDriver:
         *,
         given: Given = None,
         schema: str | None = None,
+        partitions: int | None = None,
         read_only: bool = False,
         min_size: int = 1,
         max_size: int = 10,
@@ -108,7 +109,8 @@ class PostgresDriver:
         self.read_only = read_only
         self._patience = answer_timeout
         self._url, self._given = url, given
-        self._dialect = sql.load("postgres", schema)
+        self.partitions = sql.checked_partitions(partitions)
+        self._dialect = sql.load("postgres", schema, partitions)
         self._pool_options: dict[str, Any] = {
             "min_size": min_size,
             "max_size": max_size,

@@ -59,6 +59,7 @@ class SqliteDriver:
     """Runs operations on one database file, or on `:memory:`."""
 
     needs_loop = False
+    partitions: int | None = None
 
     def __init__(
         self,
@@ -342,6 +343,7 @@ class GivenSqliteDriver:
     """Runs operations on a `sqlite3.Connection` that belongs to the caller, one at a time."""
 
     needs_loop = False
+    partitions: int | None = None
 
     def __init__(self, connection: sqlite3.Connection, *, read_only: bool = False):
         self.trace: Trace | None = None
@@ -384,6 +386,7 @@ class AioSqliteDriver:
     """Runs operations on an `aiosqlite.Connection` that belongs to the caller, each whole in its own thread."""
 
     needs_loop = False
+    partitions: int | None = None
 
     def __init__(self, connection: aiosqlite.Connection, *, read_only: bool = False):
         self.trace: Trace | None = None

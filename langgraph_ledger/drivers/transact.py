@@ -86,6 +86,8 @@ class Driver(Protocol):
 
     trace: Trace | None
     read_only: bool
+    partitions: int | None
+    """In how many partitions the large tables are to be made; None where nobody asked for any."""
 
     @property
     def needs_loop(self) -> bool:

@@ -190,7 +190,7 @@ def read_in_flight(session_id: str) -> Operation[Found]:
             found_id, parent_id, body, seq = checkpoint[0]
             stored = Stored(session_id, "", found_id, parent_id, body, seq, as_writes(writes), as_memory(memory))
         keys = sorted({(session_id, row[6], row[7]) for row in nested})
-        (more,) = yield batch(Statement("read_page_memory", {"keys": to_json(keys)}), last=True)
+        (more,) = yield batch(Statement("read_page_memory", {**place, "keys": to_json(keys)}), last=True)
         return Found(
             session[0] if session else None,
             Head(*head[0]) if head else None,

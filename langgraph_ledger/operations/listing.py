@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from langgraph_ledger.operations.checkpoints import Head, Stored, as_memory, as_writes
@@ -53,16 +53,24 @@ def list_page(query: Query, page: int) -> Operation[Page]:
         head = Head(*heads[0]) if heads else None
         if not rows:
             return Page(head, [], resolved)
-        keys = to_json([row[:3] for row in rows])
-        writes, memory = yield batch(
-            Statement("read_page_writes", {"keys": keys}),
-            Statement("read_page_memory", {"keys": keys}),
-            last=True,
-        )
+        answers = yield batch(*_of_each_session(rows), last=True)
+        writes, memory = ([row for rows in answers[i::2] for row in rows] for i in (0, 1))
         following = replace(resolved, before=min(row[5] for row in rows))
         return Page(head, _assemble(rows, writes, memory), following)
 
     return Operation("list", Access.READ, steps)
+
+
+def _of_each_session(rows: Rows) -> Iterator[Statement]:
+    """What reads the writes of a page's checkpoints, and their memory. Each is about one session, so that partitions or
+    shards need not all be looked at; nearly always the page is too."""
+    keys: dict[str, Rows] = {}
+    for row in rows:
+        keys.setdefault(row[0], []).append(row[:3])
+    for session_id, of_session in keys.items():
+        params = {"session_id": session_id, "keys": to_json(of_session)}
+        yield Statement("read_page_writes", params)
+        yield Statement("read_page_memory", params)
 
 
 def _resolve(query: Query, page: int) -> Steps[tuple[Query, Statement]]:

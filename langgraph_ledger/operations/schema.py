@@ -4,30 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from langgraph_ledger.errors import SchemaMissing, SchemaTooNew
+from langgraph_ledger.errors import InvalidInput, SchemaMissing, SchemaTooNew
 from langgraph_ledger.records import now
 from langgraph_ledger.statements import Access, Migration, Operation, Statement, Steps, batch
 
 
-def check_schema(migrations: Sequence[Migration]) -> Operation[bool]:
-    """Whether every migration has been applied. Raises if the tables are newer than this package."""
+def check_schema(migrations: Sequence[Migration], partitions: int | None = None) -> Operation[bool]:
+    """Whether every migration has been applied. Raises if the tables are newer than this package, or if they are there
+    and have not as many partitions as are asked for."""
 
     def steps() -> Steps[bool]:
         ((found,),) = ((yield batch(Statement("find_migrations"))),)
         if not found:
             return False
-        ((applied,),) = ((yield batch(Statement("read_migrations"), last=True)),)
-        return _missing(applied, migrations) == ()
+        applied, count = yield batch(Statement("read_migrations"), Statement("count_partitions"), last=True)
+        missing = _missing(applied, migrations)
+        _check_partitions(applied, count[0][0], partitions)
+        return missing == ()
 
     return Operation("check_schema", Access.READ, steps)
 
 
-def create_schema(migrations: Sequence[Migration]) -> Operation[int]:
+def create_schema(migrations: Sequence[Migration], partitions: int | None = None) -> Operation[int]:
     """Applies what is missing, in one transaction and under a lock; returns how many migrations that were."""
 
     def steps() -> Steps[int]:
         yield batch(Statement("lock_schema"), Statement("create_schema"), Statement("create_migrations"))
-        ((applied,),) = ((yield batch(Statement("read_migrations"))),)
+        applied, count = yield batch(Statement("read_migrations"), Statement("count_partitions"))
+        _check_partitions(applied, count[0][0], partitions)
         missing = _missing(applied, migrations)
         for migration in missing:
             yield batch(
@@ -42,6 +46,15 @@ def create_schema(migrations: Sequence[Migration]) -> Operation[int]:
 def missing_schema(where: str) -> SchemaMissing:
     """The error of a read-only saver that finds no tables."""
     return SchemaMissing(f"{where} holds no ledger (or an older one), and read_only=True may not create it")
+
+
+def _check_partitions(applied: Sequence[tuple[int, str]], found: int, wanted: int | None) -> None:
+    if applied and wanted is not None and found != wanted:
+        made = f"{found} partitions" if found else "no partitions"
+        raise InvalidInput(
+            f"partitions={wanted}: the tables are there already, and were made with {made}. That is decided when they"
+            " are made: leave the option out, or move the threads to tables in another schema"
+        )
 
 
 def _missing(applied: Sequence[tuple[int, str]], migrations: Sequence[Migration]) -> tuple[Migration, ...]:

@@ -1,6 +1,9 @@
 """The ways to answer a conflict: run again, expect, modify."""
 
+import asyncio
+import itertools
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -18,11 +21,12 @@ from langgraph_ledger import (
     StateConflict,
     amodify,
     aretry_on_conflict,
+    conflicts,
     expect,
     modify,
     retry_on_conflict,
 )
-from tests.conflicts.stage import Stage, lines, says
+from tests.conflicts.stage import Line, Stage, lines, says
 from tests.conflicts.verdict import log_of, nothing_lost
 from tests.four_ways import Backend
 
@@ -311,3 +315,35 @@ def test_modify_gives_up(play: Play, database: Backend, observer: LedgerSaver) -
     stage, calls = play(scene)
     assert len(calls) == 3
     assert log_of(observer, stage) == [*lines("base"), "B", "B", "B"]
+
+
+def test_a_retry_waits_by_chance(backend: Backend, flavour: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once for each refusal, by the length of the refused run and ever longer, and never for long."""
+    bounds: list[tuple[float, float]] = []
+    clock = (number / 8 for number in itertools.count())  # a run takes an eighth of a second
+    chance = SimpleNamespace(uniform=lambda low, high: bounds.append((low, high)) or 0.0)
+    monkeypatch.setattr(conflicts, "random", chance)
+    monkeypatch.setattr(conflicts, "time", SimpleNamespace(monotonic=lambda: next(clock), sleep=time.sleep))
+    config: Any = {"configurable": {"thread_id": "t"}}
+    left = 5
+
+    def overtaken(state: Line) -> Any:
+        nonlocal left
+        if left:
+            left -= 1
+            with LedgerSaver(backend.url) as other:
+                StateGraph(Line).add_node("n", lambda s: {}).add_edge(START, "n").compile(
+                    checkpointer=other
+                ).update_state(config, {"log": ["other"]}, as_node="n")
+        return {"log": ["mine"]}
+
+    with LedgerSaver(backend.url) as saver:
+        graph = StateGraph(Line).add_node("overtaken", overtaken).add_edge(START, "overtaken")
+        compiled = graph.compile(checkpointer=saver)
+        options: Any = {"attempts": 10, "durability": "sync"}
+        if flavour == "sync":
+            found = retry_on_conflict(compiled, {"log": ["given"]}, config, **options)
+        else:
+            found = asyncio.run(aretry_on_conflict(compiled, {"log": ["given"]}, config, **options))
+    assert Counter(found["log"]) == {"given": 1, "mine": 1, "other": 5}
+    assert bounds == [(0, min(conflicts.LONGEST_PAUSE, 2**n / 8)) for n in range(1, 6)]

@@ -12,7 +12,7 @@ needed (session_id, memory_id) AS (
     FROM needed n
         CROSS JOIN LATERAL (
             SELECT m.children FROM {schema}agent_memory m
-            WHERE m.session_id = n.session_id AND m.memory_id = n.memory_id OFFSET 0) m
+            WHERE m.session_id = :session_id AND m.memory_id = n.memory_id OFFSET 0) m
         CROSS JOIN LATERAL unnest(ARRAY(
             SELECT substr(m.children, g.i * 16 + 1, 16)
             FROM generate_series(0, length(m.children) / 16 - 1) g (i))) x (memory_id)
@@ -24,7 +24,7 @@ needed (session_id, memory_id) AS (
 SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children
 FROM needed n CROSS JOIN LATERAL (
     SELECT * FROM {schema}agent_memory a
-    WHERE a.session_id = n.session_id AND a.memory_id = n.memory_id OFFSET 0) m;
+    WHERE a.session_id = :session_id AND a.memory_id = n.memory_id OFFSET 0) m;
 
 -- fragment: checkpoint_of_u
 -- not EXISTS: the planner would make a join of it, which on a new table reads all of the thread's checkpoints
@@ -113,6 +113,9 @@ CREATE TABLE IF NOT EXISTS {schema}ledger_migrations (
     name       TEXT        NOT NULL,
     applied_at TIMESTAMPTZ NOT NULL
 );
+
+-- name: count_partitions
+SELECT count(*) FROM pg_inherits i WHERE i.inhparent = to_regclass('{schema_literal}checkpoint_log');
 
 -- name: read_migrations
 SELECT number, name FROM {schema}ledger_migrations ORDER BY number;
@@ -341,12 +344,13 @@ WITH RECURSIVE roots (session_id, ids) AS (
 WITH RECURSIVE roots (session_id, ids) AS (
     SELECT c.session_id, c.memory_ids
     FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}checkpoint_log c
-        ON c.session_id = j.value ->> 0 AND c.agent_id = j.value ->> 1 AND c.checkpoint_id = j.value ->> 2
-    WHERE c.checkpoint_type = 'checkpoint'
+        ON c.agent_id = j.value ->> 1 AND c.checkpoint_id = j.value ->> 2
+    WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint'
     UNION ALL
     SELECT p.session_id, p.memory_ids
     FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}pending_writes p
-        ON p.session_id = j.value ->> 0 AND p.agent_id = j.value ->> 1 AND p.checkpoint_id = j.value ->> 2
+        ON p.agent_id = j.value ->> 1 AND p.checkpoint_id = j.value ->> 2
+    WHERE p.session_id = :session_id
 ),
 {memory};
 
@@ -359,7 +363,8 @@ WITH RECURSIVE roots (session_id, ids) AS (
 -- name: read_page_writes
 SELECT p.session_id, p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM jsonb_array_elements(:keys::jsonb) j (value) JOIN {schema}pending_writes p
-    ON p.session_id = j.value ->> 0 AND p.agent_id = j.value ->> 1 AND p.checkpoint_id = j.value ->> 2;
+    ON p.agent_id = j.value ->> 1 AND p.checkpoint_id = j.value ->> 2
+WHERE p.session_id = :session_id;
 
 -- name: find_sequence
 SELECT c.agent_id, c.seq FROM {schema}checkpoint_log c
@@ -772,12 +777,13 @@ SELECT
     (SELECT count(*) FROM {schema}checkpoint_log c WHERE c.checkpoint_type = 'write_rejected' AND (:session_id::text IS NULL OR c.session_id = :session_id));
 
 -- name: size_on_disk
-SELECT pg_total_relation_size('{schema_literal}sessions')
-    + pg_total_relation_size('{schema_literal}agent_state_ledger')
-    + pg_total_relation_size('{schema_literal}checkpoint_log')
-    + pg_total_relation_size('{schema_literal}agent_memory')
-    + pg_total_relation_size('{schema_literal}pending_writes')
-    + pg_total_relation_size('{schema_literal}working_context');
+-- a partitioned table has no bytes of its own, its partitions have
+SELECT sum(pg_total_relation_size(t.oid))::bigint
+FROM (VALUES ('{schema_literal}sessions'), ('{schema_literal}agent_state_ledger'), ('{schema_literal}checkpoint_log'),
+        ('{schema_literal}agent_memory'), ('{schema_literal}pending_writes'), ('{schema_literal}working_context')) r (name)
+    CROSS JOIN LATERAL (
+        SELECT r.name::regclass UNION ALL SELECT i.inhrelid FROM pg_inherits i WHERE i.inhparent = r.name::regclass
+    ) t (oid);
 
 -- name: compact_1
 VACUUM (FULL, ANALYZE) {schema}sessions;

@@ -111,6 +111,9 @@ CREATE TABLE IF NOT EXISTS ledger_migrations ( -- which migrations these tables 
     applied_at TEXT    NOT NULL -- when it was applied
 );
 
+-- name: count_partitions
+SELECT 0;
+
 -- name: read_migrations
 SELECT number, name FROM {schema}ledger_migrations ORDER BY number;
 
@@ -324,12 +327,12 @@ WITH RECURSIVE roots (session_id, ids) AS (
 WITH RECURSIVE roots (session_id, ids) AS (
     SELECT c.session_id, c.memory_ids
     FROM json_each(:keys) j CROSS JOIN {schema}checkpoint_log c
-    WHERE c.session_id = json_extract(j.value, '$[0]') AND c.agent_id = json_extract(j.value, '$[1]')
+    WHERE c.session_id = :session_id AND c.agent_id = json_extract(j.value, '$[1]')
         AND c.checkpoint_id = json_extract(j.value, '$[2]') AND c.checkpoint_type = 'checkpoint'
     UNION ALL
     SELECT p.session_id, p.memory_ids
     FROM json_each(:keys) j CROSS JOIN {schema}pending_writes p
-    WHERE p.session_id = json_extract(j.value, '$[0]') AND p.agent_id = json_extract(j.value, '$[1]')
+    WHERE p.session_id = :session_id AND p.agent_id = json_extract(j.value, '$[1]')
         AND p.checkpoint_id = json_extract(j.value, '$[2]')
 ),
 {memory};
@@ -343,7 +346,7 @@ WITH RECURSIVE roots (session_id, ids) AS (
 -- name: read_page_writes
 SELECT p.session_id, p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
 FROM json_each(:keys) j CROSS JOIN {schema}pending_writes p
-WHERE p.session_id = json_extract(j.value, '$[0]') AND p.agent_id = json_extract(j.value, '$[1]')
+WHERE p.session_id = :session_id AND p.agent_id = json_extract(j.value, '$[1]')
     AND p.checkpoint_id = json_extract(j.value, '$[2]');
 
 -- name: find_sequence

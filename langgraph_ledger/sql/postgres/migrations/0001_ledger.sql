@@ -47,7 +47,7 @@ CREATE TABLE {schema}checkpoint_log (
     created_at           TIMESTAMPTZ NOT NULL,
     CHECK (checkpoint_type <> 'checkpoint' OR body IS NOT NULL),
     PRIMARY KEY (session_id, agent_id, seq)
-);
+){by_session};
 
 CREATE UNIQUE INDEX checkpoint_log_checkpoint ON {schema}checkpoint_log (session_id, agent_id, checkpoint_id)
     WHERE checkpoint_type = 'checkpoint';
@@ -68,7 +68,7 @@ CREATE TABLE {schema}agent_memory (
     children   BYTEA,
     content    BYTEA NOT NULL,
     PRIMARY KEY (session_id, memory_id)
-);
+){by_session};
 
 CREATE TABLE {schema}pending_writes (
     session_id    TEXT COLLATE "C" NOT NULL,
@@ -81,7 +81,7 @@ CREATE TABLE {schema}pending_writes (
     memory_ids    BYTEA,
     place         BYTEA NOT NULL,
     PRIMARY KEY (session_id, agent_id, checkpoint_id, task_id, idx)
-);
+){by_session};
 
 CREATE UNLOGGED TABLE {schema}working_context (
     session_id TEXT COLLATE "C" NOT NULL,
