@@ -125,7 +125,7 @@ class Run:
             raise type(self.lost)(*self.lost.args) from self.lost
 
     def fence(self, refusal: StateConflict) -> None:
-        """Notes that the run was refused. LangGraph puts none of its checkpoints any more: nobody is to wait for one."""
+        """Notes that the run was refused. LangGraph puts none of its checkpoints any more: nobody may wait for one."""
         self.fenced = refusal
         with self.lock:
             expected, self.expected = self.expected, {}

@@ -110,7 +110,7 @@ class Lanes:
             saver.sessions(limit=1)  # the ends of streams that were left are put on record
         for lane in self.lanes:
             if lane.runner is not None:  # tasks that have just ended are done with
-                lane.runner.run(asyncio.sleep(0))
+                lane.runner.run(asyncio.sleep(0.1))
 
     def fork(self) -> None:
         """A worker that goes on with a saver of its parent's. Nobody may be at work."""
