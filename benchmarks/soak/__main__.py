@@ -48,8 +48,9 @@ def main() -> int:
             server = server or stack.enter_context(own_server())
         for database in arguments.database:
             url = str(folder / "soak.db") if database == "sqlite" else create_database(server)
-            samples, told = soak(url, arguments.minutes, arguments.threads, arguments.seed)
-            rising += _report(database, samples, told, arguments.out)
+            with Lanes(url, arguments.threads, arguments.seed) as lanes:
+                samples = soak(lanes, arguments.minutes)
+            rising += _report(database, samples, lanes, arguments.out)
             if database == "postgres":
                 drop_database(server, url)
     return 1 if rising else 0
@@ -71,22 +72,18 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def soak(url: str, minutes: float, threads: int, seed: int) -> tuple[list[Sample], Counter[str]]:
-    """Spells of load and samples in turn, for so many minutes; how often each activity ended how."""
+def soak(lanes: Lanes, minutes: float) -> list[Sample]:
+    """Spells of load and samples in turn, for so many minutes."""
     samples: list[Sample] = []
     began = time.monotonic()
     spell = min(SPELL, minutes * 60 / (FEWEST + 1))
-    with Lanes(url, threads, seed) as lanes:
-        while (passed := time.monotonic() - began) < minutes * 60 or len(samples) < FEWEST:
-            lanes.spell(spell)
-            lanes.fork()
-            done = sum(lanes.told.values())
-            samples.append(
-                take(passed + spell, done, lanes.savers, lanes.loops, lanes.savers[0].stats().bytes_stored, url)
-            )
-            print(line(samples[-1]), flush=True)
-        told = lanes.told
-    return samples, told
+    while time.monotonic() - began < minutes * 60 or len(samples) < FEWEST:
+        lanes.spell(spell)
+        lanes.fork()
+        done, stored = sum(lanes.told.values()), lanes.savers[0].stats().bytes_stored
+        samples.append(take(time.monotonic() - began, done, lanes.savers, lanes.loops, stored, lanes.url))
+        print(line(samples[-1]), flush=True)
+    return samples
 
 
 def line(sample: Sample) -> str:
@@ -98,11 +95,12 @@ def _shown(name: str, value: float) -> str:
     return f"{value / 1e6:,.1f} MB" if name in MEGABYTES else f"{value:,.0f}"
 
 
-def _report(database: str, samples: Sequence[Sample], told: Counter[str], out: Path) -> int:
+def _report(database: str, samples: Sequence[Sample], lanes: Lanes, out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
+    told = lanes.told
     found = {"samples": [asdict(sample) for sample in samples], "told": dict(sorted(told.items()))}
     (out / f"{database}.json").write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    findings = verdict(samples)
+    findings = verdict(samples, lanes.limits)
     ends = Counter[str]()
     for what, count in told.items():
         ends[what.split()[1]] += count

@@ -67,7 +67,7 @@ def _tools(state: State, config: RunnableConfig) -> Any:
     name = uuid4().hex
     with hold(f"file:{name}"):
         result = effect.invoke({"type": "tool_call", "id": name, "name": "effect", "args": {"name": name}}, config)
-        paid = once("payment", lambda: said(40))
+        paid = once("payment", lambda: said(40), on_unknown="retry")  # of a run that another one has cut off
     return {"messages": [result, AIMessage(paid)]}
 
 

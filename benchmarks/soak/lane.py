@@ -15,6 +15,7 @@ from langgraph.errors import EmptyInputError
 from benchmarks.soak.activities import ACTIVITIES, Activity
 from benchmarks.soak.graphs import Failure, agent, turn
 from langgraph_ledger import Batched, LedgerSaver, StateConflict
+from langgraph_ledger.drivers.sqlite import MAX_THREADS
 from langgraph_ledger.errors import InvalidInput
 from tests.four_ways import Flavoured
 
@@ -22,6 +23,10 @@ EXPECTED = (StateConflict, EmptyInputError, InvalidInput, Failure)
 """How an activity may end: its thread was taken, its question was answered by another one, its thread was deleted, it
 failed as planned."""
 CHILD_SECONDS = 60.0
+DEFAULT_EXECUTOR = min(32, (os.cpu_count() or 1) + 4)
+"""Threads that an event loop may have for what is synchronous."""
+MAX_CONNECTIONS = 10
+"""A saver's `max_size`, for each event loop and for all threads."""
 
 
 class Lane(Flavoured):
@@ -88,6 +93,13 @@ class Lanes:
     @property
     def loops(self) -> list[asyncio.AbstractEventLoop]:
         return [lane.runner.get_loop() for lane in self.lanes if lane.runner is not None]
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """How large the savers' and the event loops' pools may become."""
+        on_sqlite = not self.url.startswith("postgres")
+        threads = MAX_THREADS * len(self.savers) * on_sqlite + DEFAULT_EXECUTOR * len(self.loops)
+        return {"pooled": threads, "connections": 0 if on_sqlite else MAX_CONNECTIONS * len(self.lanes)}
 
     def spell(self, seconds: float) -> None:
         """Load from all lanes for so long; then what waits is committed."""

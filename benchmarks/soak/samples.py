@@ -17,6 +17,8 @@ from langgraph_ledger import LedgerSaver, flushing, images, invocations, ledger,
 from langgraph_ledger.drivers import sqlite
 
 DESCRIPTORS = Path("/proc/self/fd")
+POOLS = ("ledger-sqlite", "asyncio_")
+"""How the names of threads begin that a saver's pool has, or an event loop's."""
 CONNECTIONS = (
     "SELECT count(*) FROM pg_stat_activity"
     " WHERE datname = current_database() AND application_name = 'langgraph_ledger' AND pid <> pg_backend_pid()"
@@ -32,10 +34,14 @@ class Sample:
     memory: int
     """Resident bytes."""
     descriptors: int
+    """Without those of connections."""
     threads: int
+    """Without those of pools."""
     tasks: int
+    pooled: int
+    """Threads of pools, which grow as far as their limit when more is at once under way than ever before."""
     connections: int
-    """Of the savers, as the Postgres server counts them; with SQLite none."""
+    """Of the savers' pools, as the Postgres server counts them; with SQLite none."""
     objects: int
     """All that the garbage collector knows."""
     ledger_objects: int
@@ -53,14 +59,17 @@ def take(
     gc.collect()
     gc.collect()  # what a finalizer let go of
     objects = gc.get_objects()
+    connected = connections(url) if url.startswith("postgres") else 0
+    pooled = sum(thread.name.startswith(POOLS) for thread in threading.enumerate())
     return Sample(
         seconds=round(seconds, 1),
         activities=activities,
         memory=resident(),
-        descriptors=descriptors(),
-        threads=threading.active_count(),
+        descriptors=descriptors() - connected,
+        threads=threading.active_count() - pooled,
         tasks=sum(len(asyncio.all_tasks(loop)) for loop in loops),
-        connections=connections(url) if url.startswith("postgres") else 0,
+        pooled=pooled,
+        connections=connected,
         objects=len(objects),
         ledger_objects=sum(is_ours(type(one)) for one in objects),
         remembered=sum(remembered(savers).values()),
