@@ -98,7 +98,9 @@ class Lanes:
     def limits(self) -> dict[str, int]:
         """How large the savers' and the event loops' pools may become."""
         on_sqlite = not self.url.startswith("postgres")
-        threads = MAX_THREADS * len(self.savers) * on_sqlite + DEFAULT_EXECUTOR * len(self.loops)
+        threads = MAX_THREADS * len(self.savers) * on_sqlite + DEFAULT_EXECUTOR * sum(
+            lane.is_async for lane in self.lanes
+        )
         return {"pooled": threads, "connections": 0 if on_sqlite else MAX_CONNECTIONS * len(self.lanes)}
 
     def spell(self, seconds: float) -> None:
