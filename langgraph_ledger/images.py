@@ -186,7 +186,8 @@ class _Recent(Generic[K, V]):
 class Images:
     """What one saver remembers of elements, for one way of naming chunks."""
 
-    def __init__(self, limit: int = IMAGE_BYTES) -> None:
+    def __init__(self, limit: int | None = None) -> None:
+        limit = IMAGE_BYTES if limit is None else limit
         self._serialised: _Recent[Key, Serialised] = _Recent(limit // 2)
         self._unpacked: _Recent[tuple[str, bytes], Unpacked] = _Recent(limit // 2)
         self._seen: _Recent[tuple[str, bytes], bool] = _Recent(limit // 8)

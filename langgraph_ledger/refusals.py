@@ -27,7 +27,7 @@ def refuse(
     conflict = _conflict(run, operation, agent_id, head)
     accepted = ledger.on_conflict == "report"
     if not accepted:
-        run.fenced = conflict
+        run.fence(conflict)
     yield from _log(ledger, run, conflict, agent_id, checkpoint_id, accepted=accepted, operation=operation)
     if not accepted:
         raise conflict

@@ -124,6 +124,14 @@ class Run:
         if self.lost is not None:
             raise type(self.lost)(*self.lost.args) from self.lost
 
+    def fence(self, refusal: StateConflict) -> None:
+        """Notes that the run was refused. LangGraph puts none of its checkpoints any more: nobody may wait for one."""
+        self.fenced = refusal
+        with self.lock:
+            expected, self.expected = self.expected, {}
+        for begun in expected.values():
+            begun.set_result(None)
+
     def begin_put(self, place: Place) -> tuple[Future[None], list[Waiting]]:
         """Announces a put; returns what to resolve when it has ended, and the writes that go along with it: those
         that came before their checkpoint, and those that wait for a commit."""
@@ -136,9 +144,9 @@ class Run:
         return ended, company
 
     def expect_put(self, place: Place) -> Future[None]:
-        """Resolved when the put of a checkpoint begins."""
+        """Resolved when the put of a checkpoint begins, or never will."""
         with self.lock:
-            if self._put_of(place) is None:
+            if self.fenced is None and self._put_of(place) is None:
                 return self.expected.setdefault(place, Future())
         begun: Future[None] = Future()
         begun.set_result(None)

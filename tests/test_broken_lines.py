@@ -7,12 +7,14 @@ in `test_lost_connections.py`.
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg.waiting import WAIT_R
 from psycopg_pool.base import AttemptWithBackoff
 
 from langgraph_ledger import LedgerSaver
@@ -168,6 +170,28 @@ def test_a_line_that_falls_silent_is_given_up(silent: Flavoured, proxy: Proxy, r
     assert without_versions(rows("silent")) == without_versions(rows("heard"))
 
 
+def test_who_answers_slowly_is_listened_to() -> None:
+    """However long it takes in all: what counts is how long nothing has been heard."""
+    began = time.monotonic()
+
+    def answer() -> Generator[Any, Any, str]:
+        while time.monotonic() < began + 0.3:
+            yield WAIT_R
+            time.sleep(0.05)
+        yield WAIT_R
+        return "answered"
+
+    def ready_at_once(waiting: Generator[Any, Any, str]) -> str:
+        try:
+            wanted = next(waiting)
+            while True:
+                wanted = waiting.send(wanted)
+        except StopIteration as stop:
+            return str(stop.value)
+
+    assert ready_at_once(connections._listening(answer(), 0.1)) == "answered"
+
+
 def test_a_server_that_stays_silent(silent: Flavoured, proxy: Proxy) -> None:
     """Nobody waits for ever, and when it speaks again all is well."""
     proxy.stall(all_new=True)
@@ -237,7 +261,7 @@ def test_a_pool_that_is_exhausted(proxy: Proxy, flavour: str) -> None:
     runner = asyncio.Runner() if flavour == "async" else None
     four = Flavoured(LedgerSaver(proxy.url, max_size=1, timeout=0.05), runner)
     call = (lambda f, *a: f(*a)) if runner is None else (lambda f, *a: runner.run(f(*a)))
-    four.call("setup")
+    patiently(lambda: four.call("setup"))  # to connect may take longer than that
     taken = call(pool_of(four).getconn)
     with pytest.raises(DatabaseUnavailable, match=r"get_tuple.*all connections of max_size=1 were in use"):
         four.get_tuple(at("thread"))

@@ -253,6 +253,12 @@ def entry(seq: int, kind: str, parent: str | None, agent: str = "", **payload: A
     return LogEntry(seq, "t", agent, kind, f"c{seq}", parent, None, None, payload, made)
 
 
+def test_a_checkpoint_of_a_subgraph_is_no_head() -> None:
+    """Whatever its id is."""
+    history = History([entry(1, "checkpoint", None), entry(1, "checkpoint", None, "a:1")], "t", "c1")
+    assert str(history).count("  head") == 1
+
+
 @st.composite
 def logs(draw: Callable[..., Any]) -> list[LogEntry]:
     """Logs of forks, refused writes, subgraphs, pruned parents, parents that come later or never end."""

@@ -202,7 +202,41 @@ def head_elsewhere(history: History) -> None:
     history.first.heads[""] = "other"
 
 
+COPY = "copy of thread 0 by somebody"
+
+
+def copy_of_what_was_never_there(history: History) -> None:
+    stored = {("", "nobody's"): Stored(None, "", 0, "loop")}
+    history.first.copies[COPY] = Remains(checkpoints=stored, heads={"": "nobody's"}, latest="nobody's")
+
+
+def changed_copy(history: History) -> None:
+    (place, stored), *_ = history.first.checkpoints.items()
+    changed = replace(stored, step=1000)
+    history.first.copies[COPY] = Remains(checkpoints={place: changed}, heads={"": place[1]}, latest=place[1])
+
+
+def copy_without_its_head(history: History) -> None:
+    history.first.copies[COPY] = Remains(heads={"": "gone"})
+
+
+def lost_copy(history: History) -> None:
+    after = max(event["at"] for event in history.events) + 1
+    copied = {"call": "last", "what": "operation", "thread": "thread 0", "kind": "copy", "op": "last", "at": after}
+    history.events += [copied, {"end": "last", "how": "ok", "at": after + 1}]
+
+
+def newer_draft(history: History) -> None:
+    for place, stored in history.first.checkpoints.items():
+        history.first.checkpoints[place] = replace(stored, draft="that of another checkpoint")
+
+
 FAILURES = {
+    copy_of_what_was_never_there: f"{COPY}: checkpoint ('', \"nobody's\") was put by nobody",
+    changed_copy: f"{COPY}: checkpoint",
+    copy_without_its_head: f"{COPY}: its head is gone",
+    lost_copy: "was acknowledged, and 'copy of thread 0 by last' is not there",
+    newer_draft: "shows another value of 'draft'",
     lost_checkpoint: "is lost",
     changed_value: "is Stored",
     refused_checkpoint: "was refused, and checkpoint",
@@ -227,3 +261,17 @@ def test_a_failure_is_seen(history: History, fail: Callable[[History], None]) ->
     failed = copy.deepcopy(history)
     fail(failed)
     assert any(FAILURES[fail] in line for line in failed.wrong())
+
+
+def test_what_is_committed_later(backend: Backend, play: Play) -> None:
+    """Whoever has a result has all of it on disk, though its saves may have waited; and what is lost is still seen."""
+    found = history_of(play(backend.url, operations=60, flush="batched"), backend.url)
+    assert violations(found.events, found.remains, later=True) == []
+    done = {operation["op"] for operation, _ in found.told("operation", "ok", kind="turn")}
+    place = next(
+        place
+        for put, _ in found.told("put", "ok")
+        if put["op"] in done and (place := (put["ns"], put["checkpoint"])) in found.first.checkpoints
+    )
+    del found.first.checkpoints[place]
+    assert any("is lost" in line for line in violations(found.events, found.remains, later=True))

@@ -135,8 +135,9 @@ def test_idle_threads(four: Flavoured, graph: Any, backend: Backend) -> None:
     assert four.get_tuple(at("t")) is None
 
 
-@pytest.mark.parametrize("frequency", [3, 1000])
-def test_delta_channels_keep_what_they_are_rebuilt_from(four: Flavoured, frequency: int) -> None:
+def delta_graph(four: Flavoured, frequency: int) -> Any:
+    """Five turns on thread "t" whose state is deltas, whole every so many steps."""
+
     class Deltas(TypedDict):
         items: Annotated[list, DeltaChannel(lambda held, writes: [*held, *(x for w in writes for x in w)],
                                             snapshot_frequency=frequency)]  # fmt: skip
@@ -147,6 +148,12 @@ def test_delta_channels_keep_what_they_are_rebuilt_from(four: Flavoured, frequen
     made = builder.compile(checkpointer=four.saver)
     for turn in range(5):
         four.invoke(made, {"items": [f"turn {turn}"]}, at("t"))
+    return made
+
+
+@pytest.mark.parametrize("frequency", [3, 1000])
+def test_delta_channels_keep_what_they_are_rebuilt_from(four: Flavoured, frequency: int) -> None:
+    made = delta_graph(four, frequency)
     state = four.get_state(made, at("t")).values
     before = len(ids(four, "t"))
     four.call("prune", ["t"])
@@ -154,6 +161,27 @@ def test_delta_channels_keep_what_they_are_rebuilt_from(four: Flavoured, frequen
     assert four.invoke(made, {"items": ["on"]}, at("t"))["items"][:-2] == state["items"]
     if frequency == 3:
         assert len(ids(four, "t")) < before
+
+
+def test_parents_that_go_in_a_circle(four: Flavoured, backend: Backend) -> None:
+    """Somebody has made it with SQL. What walks from parent to parent comes to an end all the same."""
+    delta_graph(four, 1000)
+    latest, _, third, *_ = before = ids(four, "t")
+    query(backend, "UPDATE checkpoint_log SET parent_checkpoint_id = ? WHERE checkpoint_id = ?", latest, third)
+    four.call("copy_thread", "t", "past", checkpoint_id=latest)
+    assert ids(four, "past") == before[:3]
+    four.call("prune", ["t"])
+    assert ids(four, "t") == before[:3]
+
+
+def test_a_head_that_is_not_the_latest_stays(four: Flavoured, graph: Any, backend: Backend) -> None:
+    """Somebody has moved it back with SQL."""
+    latest, _, third, *_ = ids(four, "t")
+    moved = "UPDATE agent_state_ledger SET checkpoint_id = ? WHERE session_id = 't' AND agent_id = ''"
+    query(backend, moved, third)
+    four.call("prune", ["t"])
+    assert ids(four, "t") == [latest, third]
+    assert four.get_tuple(at("t")).checkpoint["id"] == third
 
 
 def test_copies_of_parts(four: Flavoured, graph: Any) -> None:

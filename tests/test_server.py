@@ -2,7 +2,7 @@
 
 import asyncio
 import importlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from langgraph.prebuilt import ToolNode
 
 from langgraph_ledger import LedgerSaver, StateConflict
 from langgraph_ledger.errors import InvalidInput, SaverClosed
+from tests.direct import query
 from tests.four_ways import Backend
 
 PATH = "langgraph_ledger.server.checkpointer"
@@ -105,6 +106,24 @@ def test_a_graph_of_the_server(backend: Backend, monkeypatch: pytest.MonkeyPatch
     saver = asyncio.run(serve())
     with pytest.raises(SaverClosed):
         saver.get_tuple(config)
+
+
+@pytest.mark.parametrize(("schema", "found"), [("graphs", "graphs"), ("", "public")])
+def test_the_schema(
+    fresh_postgres_url: Callable[[], str], monkeypatch: pytest.MonkeyPatch, schema: str, found: str
+) -> None:
+    """The tables are made where the environment says; an empty variable says nothing."""
+    url = fresh_postgres_url()
+    monkeypatch.setenv("LANGGRAPH_LEDGER_URL", url)
+    monkeypatch.setenv("LANGGRAPH_LEDGER_SCHEMA", schema)
+
+    async def serve() -> None:
+        async with loaded() as saver:
+            assert await saver.ais_up_to_date()
+
+    asyncio.run(serve())
+    tables = "SELECT table_schema FROM information_schema.tables WHERE table_name = 'checkpoint_log'"
+    assert query(Backend("postgres", url), tables) == [(found,)]
 
 
 def test_without_a_database(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from psycopg_pool import AsyncConnectionPool
 
-from langgraph_ledger import LedgerSaver, StateConflict, hold, once
+from langgraph_ledger import LedgerSaver, StateConflict, calls, hold, once
 from langgraph_ledger.errors import ThreadLocked
 from langgraph_ledger.listings import values
 from tests.direct import query, shared_backend
@@ -402,6 +403,54 @@ def test_a_tool_of_an_overtaken_run_does_not_run(
         four.invoke(graph, {"messages": ["go"]}, config, durability=durability)
     assert ran == []
     assert entries(four, config) == []
+
+
+class Slow(LedgerSaver):
+    """The first put of a run is refused, when a tool of that run already waits for the checkpoint after it."""
+
+    overtake: Callable[[], None] | None = None
+
+    def put(self, *args: Any) -> Any:
+        self._before()
+        return super().put(*args)
+
+    async def aput(self, *args: Any) -> Any:
+        await asyncio.to_thread(self._before)
+        return await super().aput(*args)
+
+    def _before(self) -> None:
+        overtake, self.overtake = self.overtake, None
+        if overtake is None:
+            return
+        deadline = time.monotonic() + 60
+        while not any(run.expected for run in self._ledger.open_runs()):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        overtake()
+
+
+def test_a_tool_of_a_refused_run_waits_for_no_checkpoint(
+    backend: Backend, flavour: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """LangGraph puts nothing behind a put that was refused. (As long as it waited here, the test would not end.)"""
+    monkeypatch.setattr(calls, "PATIENCE", 3600.0)
+    with Slow(backend.url) as saver, LedgerSaver(backend.url) as other:
+        four = Flavoured(saver, asyncio.Runner() if flavour == "async" else None)
+        config, ran = config_of(), list[str]()
+        tool = made(four, lambda what: ran.append(what) or what)
+        four.invoke(agent(saver, [tool], []), {"messages": ["before"]}, config)
+
+        builder = StateGraph(MessagesState).add_node("tools", ToolNode([tool])).add_edge(START, "tools")
+        graph = builder.compile(checkpointer=saver)
+        saver.overtake = lambda: in_another_thread(lambda: take_over(other, config))
+        asked = AIMessage("", tool_calls=[call("this", "c1")])
+        with pytest.raises(StateConflict):
+            four.invoke(graph, {"messages": [asked]}, config, durability="async")
+        assert ran == []
+        assert four.call("rejected_writes", config["configurable"]["thread_id"])
+        if four.runner is not None:
+            four.close()
+            four.runner.close()
 
 
 def in_another_thread(act: Callable[[], Any]) -> None:

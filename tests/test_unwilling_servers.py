@@ -1,6 +1,7 @@
 """A Postgres that is there and says no: each time an error that says whose turn it is, and nothing is stored."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -77,6 +78,52 @@ def test_a_limit_of_the_servers(under: Options, owner: psycopg.Connection[Any], 
     assert not isinstance(caught.value, ThreadLocked), "nobody holds up a loop here"
     save(four, at("thread", "1"), "2")
     assert stored(url) == ["2", "1"]
+
+
+def until_ended(owner: psycopg.Connection[Any], pids: list[int]) -> None:
+    """Waits until the server has ended these backends."""
+    deadline = time.monotonic() + 60
+    while owner.execute("SELECT 1 FROM pg_stat_activity WHERE pid = ANY(%s)", [pids]).fetchall():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def backends(owner: psycopg.Connection[Any]) -> list[int]:
+    """Of the savers of this test's database."""
+    rows = owner.execute(
+        "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'langgraph_ledger'"
+    )
+    return [pid for (pid,) in rows.fetchall()]
+
+
+def test_connections_that_the_server_ends_for_idling(under: Options, owner: psycopg.Connection[Any], url: str) -> None:
+    """Whoever calls next does not notice, however many of the pool there were."""
+    four = under("idle_session_timeout=300", min_size=3, max_size=3)
+    four.saver._driver.trace = lambda event, statement: None  # not as a pipeline: after one, servers do not look at it
+    place = at("thread")
+    for number in range(3):
+        place = save(four, place, str(number))
+        assert four.get_tuple(at("thread")).checkpoint["id"] == str(number)
+        until_ended(owner, backends(owner))
+    assert stored(url) == ["2", "1", "0"]
+
+
+def test_transactions_that_the_server_ends_for_idling(under: Options, owner: psycopg.Connection[Any], url: str) -> None:
+    """A process that stands still within a transaction finds it gone, and carries it out anew."""
+    four = under("idle_in_transaction_session_timeout=300", max_size=1)
+    save(four, at("thread"), "1")
+    driver, stood = four.saver._driver, list[str]()
+
+    def stand_still(event: str, statement: str) -> None:
+        if event == "after" and statement == "insert_checkpoint" and not stood:
+            stood.append(statement)
+            until_ended(owner, backends(owner))
+
+    driver.trace = stand_still
+    save(four, at("thread", "1"), "2")
+    assert stood
+    assert stored(url) == ["2", "1"]
+    assert four.call("rejected_writes") == []
 
 
 @pytest.mark.parametrize("code", ["serialization_failure", "deadlock_detected"])

@@ -251,6 +251,7 @@ CHANGES["a pydantic model's private attributes"][0][0]._note = "lost"
 LOST = [np.array([1, "a"], dtype=object), np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]), np.array(None)]
 """What that serializer takes and gives back as None, or as bytes without their meaning."""
 LOST += [["x" * 2000, {"in": [LOST[0]]}], {"a": 1, "b": LOST[1]}, [Point(LOST[2])]]
+LOST += [[1, np.array([None] * ALONE_BYTES, dtype=object)]]  # an element that is a chunk of its own
 
 Got = tuple[str, Any]
 """What became of a value: ("restored", it) or ("refused", its error)."""

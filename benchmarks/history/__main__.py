@@ -2,6 +2,7 @@
 
     python -m benchmarks.history                               ten minutes on each database, with six processes
     python -m benchmarks.history --minutes 1 --database sqlite
+    python -m benchmarks.history --flush always batched important   a round under each in turn
     python -m benchmarks.history --without-check --minutes 1   the version check taken away: violations are to be found
 
 It plays rounds of some seconds, each on a database of its own. A round with violations leaves what was said in it in
@@ -21,6 +22,7 @@ from typing import Any
 from benchmarks.history.judge import counts_of
 from benchmarks.history.play import Played, Round
 from benchmarks.history.trial import played_and_judged
+from benchmarks.history.worker import POLICIES
 from tests.postgres_server import create_database, drop_database, own_server
 
 SECONDS = 20
@@ -52,6 +54,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=3, help="threads they work on (%(default)s)")
     parser.add_argument("--database", nargs="+", default=["sqlite", "postgres"], choices=("sqlite", "postgres"))
     parser.add_argument("--postgres", metavar="URL", help="a server; without it one is started from the wheel")
+    parser.add_argument("--flush", nargs="+", default=["always"], choices=POLICIES, help="when workers commit (always)")
     parser.add_argument("--seed", type=int, default=1, help="of the first round (%(default)s)")
     parser.add_argument("--without-check", action="store_true", help="let every claim succeed")
     return parser.parse_args()
@@ -71,11 +74,12 @@ def _rounds(database: str, server: str, folder: Path, arguments: argparse.Namesp
             operations=sys.maxsize,
             seconds=min(SECONDS, left),
             checked=not arguments.without_check,
+            flush=arguments.flush[seed % len(arguments.flush)],
         )
         played, found = played_and_judged(plan)
         counts.update({**played.counts, "rounds": 1, **counts_of(played.events)})
         for line in found[:SHOWN]:
-            print(f"{database}, seed {seed}: {line}", flush=True)
+            print(f"{database}, {plan.flush}, seed {seed}: {line}", flush=True)
         if found:
             _leave(database, seed, played, found)
         wrong, seed = wrong + len(found), seed + 1

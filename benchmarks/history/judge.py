@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.history.records import OP
-from benchmarks.history.remains import Remains
+from benchmarks.history.records import DRAFT, OP
+from benchmarks.history.remains import Remains, Stored
 
-EXPECTED = ("DatabaseUnavailable", "EmptyInputError", "ValueError")
+EXPECTED = ("DatabaseUnavailable", "EmptyInputError", "ValueError", "InvalidInput")
 """What a call may end with, besides a refusal: a connection was cut, an interrupt was answered by somebody else, a tool
-failed."""
+failed, a thread to copy was deleted."""
+TAKING = ("delete", "prune")
+"""Operations after which something may be missing."""
 
 
 @dataclass(eq=False)
@@ -50,14 +52,29 @@ def calls_of(events: Iterable[Mapping[str, Any]]) -> tuple[list[Call], set[str]]
     return sorted(calls.values(), key=lambda call: call.began), let_through
 
 
-def violations(events: Iterable[Mapping[str, Any]], remains: Mapping[str, Remains]) -> list[str]:
-    """What does not agree; nothing, if the saver keeps its promises."""
+def violations(
+    events: Iterable[Mapping[str, Any]], remains: Mapping[str, Remains], *, later: bool = False
+) -> list[str]:
+    """What does not agree; nothing, if the saver keeps its promises. `later`: they commit later (see `promised`)."""
     calls, let_through = calls_of(events)
+    if later:
+        promised(calls)
     found = [f"{call}: {call.answer['error']}" for call in calls if _is_unexpected(call)]
     for thread, there in remains.items():
         own = [call for call in calls if call.thread == thread]
         found += [f"{thread}: {wrong}" for wrong in _Thread(own, let_through, there).wrong()]
     return found
+
+
+def promised(calls: Sequence[Call]) -> None:
+    """Makes of calls what is promised where saves wait for their commit: one that has returned counts as acknowledged
+    when its operation has. Of an operation that was cut off or refused it is not known."""
+    operations = {call.facts[OP]: call for call in calls if call.what == "operation"}
+    for call in calls:
+        operation = operations.get(call.facts.get(OP))
+        if call.what not in ("put", "writes") or call.how != "ok" or operation is None:
+            continue
+        call.how, call.ended = ("ok" if operation.how == "ok" else "unknown"), operation.ended
 
 
 def counts_of(events: Iterable[Mapping[str, Any]]) -> Counter[str]:
@@ -80,7 +97,8 @@ class _Thread:
             self.by_kind[call.what].append(call)
         self.puts = {(call.facts["ns"], call.facts["checkpoint"]): call for call in self.by_kind["put"]}
         self.operations = {call.facts[OP]: call for call in self.by_kind["operation"]}
-        self.deletions = [call for call in self.operations.values() if call.facts["kind"] == "delete"]
+        self.taken = [call for call in self.operations.values() if call.facts["kind"] in TAKING]
+        self.deletions = [call for call in self.taken if call.facts["kind"] == "delete"]
 
     def wrong(self) -> Iterator[str]:
         yield from self._checkpoints()
@@ -92,9 +110,10 @@ class _Thread:
         yield from self._tool_calls()
         yield from self._refusals()
         yield from self._references()
+        yield from self._copies()
 
     def _may_be_gone(self, call: Call) -> bool:
-        return any(deletion.ended > call.began for deletion in self.deletions)
+        return any(taking.ended > call.began for taking in self.taken)
 
     def _must_be_gone(self, call: Call) -> bool:
         return any(deletion.how == "ok" and deletion.began > call.ended for deletion in self.deletions)
@@ -104,7 +123,7 @@ class _Thread:
         if len(self.puts) < len(self.by_kind["put"]):
             yield "a checkpoint id was put twice"
         for place, put in self.puts.items():
-            stored, facts = self.there.checkpoints.get(place), put.facts
+            stored = self.there.checkpoints.get(place)
             if stored is None:
                 if put.how == "ok" and not self._may_be_gone(put):
                     yield f"{put} was acknowledged, and checkpoint {place} is lost"
@@ -113,11 +132,35 @@ class _Thread:
                 yield f"{put} was refused, and checkpoint {place} is there"
             if self._must_be_gone(put):
                 yield f"{put} came before a deletion, and checkpoint {place} is there"
-            expected = (facts["parent"], facts["values"], facts["step"], facts["source"])
-            if (stored.parent, stored.values, stored.step, stored.source) != expected:
-                yield f"checkpoint {place} of {put} is {stored}, not {expected}"
+            yield from self._unlike(place, stored, put)
         for place in self.there.checkpoints.keys() - self.puts.keys():
             yield f"checkpoint {place} was put by nobody"
+
+    def _unlike(self, place: tuple[str, str], stored: Stored, put: Call) -> Iterator[str]:
+        facts = put.facts
+        expected = (facts["parent"], facts["values"], facts["step"], facts["source"])
+        if (stored.parent, stored.values, stored.step, stored.source) != expected:
+            yield f"checkpoint {place} of {put} is {stored}, not {expected}"
+        if stored.draft and stored.draft != facts[DRAFT]:
+            yield f"checkpoint {place} of {put} shows another value of {DRAFT!r} than it had"
+
+    def _copies(self) -> Iterator[str]:
+        """A copy is whole or not there, and each checkpoint in it is as it was put."""
+        for name, copy in self.there.copies.items():
+            yield from (f"{name}: {finding}" for finding in copy.findings)
+            if copy.heads.get("") != copy.latest:
+                yield f"{name}: its head is {copy.heads.get('')}, and its latest checkpoint {copy.latest}"
+            for place, stored in copy.checkpoints.items():
+                if place not in self.puts:
+                    yield f"{name}: checkpoint {place} was put by nobody"
+                else:
+                    yield from (f"{name}: {wrong}" for wrong in self._unlike(place, stored, self.puts[place]))
+        for operation in self.operations.values():
+            if operation.facts["kind"] == "copy" and operation.how == "ok" and not self.deletions:
+                name = f"copy of {operation.thread} by {operation.facts[OP]}"
+                before = any(put.how == "ok" and put.ended < operation.began for put in self.puts.values())
+                if before and name not in self.there.copies:
+                    yield f"{operation} was acknowledged, and {name!r} is not there"
 
     def _task_writes(self) -> Iterator[str]:
         """As with checkpoints, whose writes are with them; each call's whole or not at all, the first to come kept."""
@@ -271,7 +314,8 @@ class _Thread:
         """Parents are there, heads are there with their values, and the root's is the latest."""
         there = self.there
         for (namespace, checkpoint_id), stored in there.checkpoints.items():
-            if stored.parent is not None and (namespace, stored.parent) not in there.checkpoints:
+            cut = any(taking.facts["kind"] == "prune" for taking in self.taken)
+            if stored.parent is not None and (namespace, stored.parent) not in there.checkpoints and not cut:
                 yield f"the parent of checkpoint {checkpoint_id} in {namespace!r} is missing"
         for head in there.heads.items():
             if head not in there.checkpoints:

@@ -57,6 +57,8 @@ class Round:
     lives: int = 12
     """How many operations a worker does in one life, if it is not killed, in each of its lanes."""
     checked: bool = True
+    flush: str = "always"
+    """Which of the workers' policies: when they commit."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -135,7 +137,7 @@ class _Play:
         self.lives += 1
         name = f"{plan.seed}/{slot}/{self.lives}"
         lanes, asynchronous = chance.choice((1, 2)), chance.choice((False, True))
-        life = Life(name, plan.url, plan.names, plan.lives, lanes, asynchronous, plan.checked)
+        life = Life(name, plan.url, plan.names, plan.lives, lanes, asynchronous, plan.checked, plan.flush)
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:

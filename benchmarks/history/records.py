@@ -22,10 +22,19 @@ OP = "op"
 """The key of `configurable` that says which operation of a worker a call of the saver belongs to."""
 
 
+DRAFT = "draft"
+"""The channel that is safe to lose."""
+
+
 def digest(value: Any) -> str:
     """Equal for equal values, and short."""
     text = json.dumps(value, sort_keys=True, default=repr)
     return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def durable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a checkpoint without what is safe to lose."""
+    return {channel: value for channel, value in values.items() if channel != DRAFT}
 
 
 class Journal:
@@ -115,7 +124,8 @@ def _put(config: RunnableConfig, checkpoint: Mapping[str, Any], metadata: Mappin
         **_of(config),
         "checkpoint": str(checkpoint["id"]),
         "parent": _text(config["configurable"].get("checkpoint_id")),
-        "values": digest(checkpoint["channel_values"]),
+        "values": digest(durable(checkpoint["channel_values"])),
+        DRAFT: digest(checkpoint["channel_values"].get(DRAFT)),
         "log": digest(checkpoint["channel_values"].get("log", [])),
         "step": metadata.get("step"),
         "source": metadata.get("source"),
@@ -123,7 +133,8 @@ def _put(config: RunnableConfig, checkpoint: Mapping[str, Any], metadata: Mappin
 
 
 def _writes(config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str) -> dict[str, Any]:
-    rows = [[WRITES_IDX_MAP.get(channel, n), channel, digest(value)] for n, (channel, value) in enumerate(writes)]
+    kept = [(n, channel, value) for n, (channel, value) in enumerate(writes) if channel != DRAFT]
+    rows = [[WRITES_IDX_MAP.get(channel, n), channel, digest(value)] for n, channel, value in kept]
     return {**_of(config), "checkpoint": str(config["configurable"]["checkpoint_id"]), "task": task_id, "rows": rows}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.history.records import digest
+from benchmarks.history.records import DRAFT, digest, durable
 from langgraph_ledger import LedgerSaver, LogEntry
 
 Place = tuple[str, str]
@@ -23,6 +23,8 @@ class Stored:
     values: str
     step: Any
     source: Any
+    draft: str = ""
+    """Of the working channel, if its value is there."""
 
 
 @dataclass
@@ -39,6 +41,8 @@ class Remains:
     writes: dict[tuple[str, str, str], dict[int, list[str]]] = field(default_factory=dict)
     """By namespace, checkpoint and task: the channel and the value's digest under each number."""
     log: Sequence[LogEntry] = ()
+    copies: dict[str, "Remains"] = field(default_factory=dict)
+    """Copies of it, by name."""
     findings: list[str] = field(default_factory=list)
     """What `verify` finds."""
 
@@ -53,14 +57,17 @@ def remains_of(url: str, threads: Sequence[str]) -> dict[str, Remains]:
     with closing(connection):
         heads, writes = (connection.execute(query).fetchall() for query in (HEADS, WRITES))
     numbers = _numbers(writes)
-    with LedgerSaver(url, read_only=True) as saver:
-        found = {thread: _remains(saver, thread, numbers) for thread in threads}
+    copies = {name: name.split(" by ")[0].removeprefix("copy of ") for name, *_ in heads if name not in threads}
+    with LedgerSaver(url, read_only=True, working_channels={DRAFT}) as saver:
+        found = {thread: _remains(saver, thread, numbers) for thread in (*threads, *copies)}
     for thread, namespace, checkpoint_id, version, deleted_at in heads:
         remains = found[thread]
         if namespace == "":
             remains.version, remains.deleted = version, deleted_at is not None
         if checkpoint_id is not None:
             remains.heads[namespace] = checkpoint_id
+    for name, thread in copies.items():
+        found[thread].copies[name] = found.pop(name)
     return found
 
 
@@ -81,9 +88,12 @@ def _remains(saver: LedgerSaver, thread: str, numbers: dict[tuple[str, str, str]
         if place[0] == "" and remains.latest is None:
             remains.latest = place[1]
         parent = found.parent_config["configurable"]["checkpoint_id"] if found.parent_config else None
-        values = digest(checkpoint["channel_values"])
-        remains.checkpoints[place] = Stored(parent, values, metadata.get("step"), metadata.get("source"))
-        rows = zip(numbers.get((thread, *place), []), found.pending_writes or (), strict=True)
+        values = checkpoint["channel_values"]
+        draft = digest(values[DRAFT]) if DRAFT in values else ""
+        told = (parent, digest(durable(values)), metadata.get("step"), metadata.get("source"), draft)
+        remains.checkpoints[place] = Stored(*told)
+        kept = [write for write in found.pending_writes or () if write[1] != DRAFT]
+        rows = zip(numbers.get((thread, *place), []), kept, strict=True)
         for (task, number), (_, channel, value) in rows:
             remains.writes.setdefault((*place, task), {})[number] = [channel, digest(value)]
     return remains

@@ -12,4 +12,4 @@ def played_and_judged(plan: Round) -> tuple[Played, list[str]]:
         saver.setup()
     played = play(plan)
     remains = remains_of(plan.url, plan.names)
-    return played, [*played.failures, *violations(played.events, remains)]
+    return played, [*played.failures, *violations(played.events, remains, later=plan.flush != "always")]

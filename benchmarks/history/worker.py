@@ -16,9 +16,10 @@ from langgraph.errors import EmptyInputError
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
-from benchmarks.history.records import OP, Journal, RecordedSaver, digest
-from langgraph_ledger import StateConflict
-from langgraph_ledger.errors import DatabaseUnavailable
+from benchmarks.history.records import DRAFT, OP, Journal, RecordedSaver, digest
+from langgraph_ledger import Batched, StateConflict
+from langgraph_ledger.errors import DatabaseUnavailable, InvalidInput
+from langgraph_ledger.policies import Flush
 
 KEPT = 30
 """How many entries of its log a thread's state holds, so that it does not grow for ever."""
@@ -27,6 +28,9 @@ LONGEST = 600
 PLANS = ("plain", "tool", "tool", "ask", "below")
 CLAIM = (r"l\.version = (:read_version|%\(read_version\)s::bigint)", "1 = 1")
 """The comparison that makes a claim a check, and what stands there without it."""
+
+
+POLICIES: dict[str, Flush] = {"always": "always", "batched": Batched(10, 0.05), "important": "important"}
 
 
 @dataclass(frozen=True)
@@ -40,11 +44,12 @@ class Life:
     lanes: int
     asynchronous: bool
     checked: bool = True
+    flush: str = "always"
 
 
 def live(life: Life, end: int) -> None:
     """One life, from opening the database to closing it, unless it is killed."""
-    saver = RecordedSaver(life.url)
+    saver = RecordedSaver(life.url, flush=POLICIES[life.flush], working_channels={DRAFT})
     saver.journal = Journal(end, life.name)
     if not life.checked:
         take_the_check_away(saver)
@@ -63,6 +68,7 @@ def take_the_check_away(saver: RecordedSaver) -> None:
 class Log(TypedDict, total=False):
     log: Annotated[list[str], lambda old, new: (old + new)[-KEPT:]]
     plan: str
+    draft: str
 
 
 class Below(TypedDict):
@@ -83,7 +89,7 @@ class Lane:
             for count in range(self.life.operations):
                 try:
                     self._operate(f"{self.life.name}/{self.number}/{count}")
-                except (StateConflict, DatabaseUnavailable, EmptyInputError):
+                except (StateConflict, DatabaseUnavailable, EmptyInputError, InvalidInput):
                     continue
 
     # --- operations
@@ -97,6 +103,10 @@ class Lane:
         with self.journal.call("operation", thread, kind=kind, **{OP: name}) as answer:
             if kind == "delete":
                 self._on(self.saver, "delete_thread", thread)
+            elif kind == "prune":
+                self._on(self.saver, "prune", [thread], keep_last=self.chance.choice((1, 3)))
+            elif kind == "copy":
+                self._on(self.saver, "copy_thread", thread, copy_of(thread, name))
             elif kind in ("update", "fork"):
                 if old:
                     found = self.chance.choice(old).config["configurable"]
@@ -109,9 +119,10 @@ class Lane:
                     answer["log"] = digest(result.get("log", []))
 
     def _choose(self, thread: str, asked: bool) -> str:
-        """Only the last thread is ever deleted: on the others nothing may be missing for that reason."""
-        kinds = {"resume": 12 if asked else 0, "turn": 12, "update": 3, "fork": 3}
-        kinds["delete"] = 2 if thread == self.life.threads[-1] else 0
+        """Only the last thread is ever deleted or pruned: on the others nothing may be missing for that reason."""
+        kinds = {"resume": 12 if asked else 0, "turn": 12, "update": 3, "fork": 3, "copy": 1}
+        if thread == self.life.threads[-1]:
+            kinds |= {"delete": 2, "prune": 3}
         return self.chance.choices(list(kinds), list(kinds.values()))[0]
 
     def _input(self, kind: str, name: str) -> Any:
@@ -142,8 +153,12 @@ class Lane:
             builder.add_edge(name, "last")
         return builder.add_edge("last", END).compile(checkpointer=self.saver)
 
-    def _says(self, node: str) -> Callable[[Any, RunnableConfig], Any]:
-        return lambda state, config: {"log": [self._entry(f"{config['configurable'][OP]} {node}")]}
+    def _says(self, node: str) -> Any:
+        def says(state: Any, config: RunnableConfig) -> Any:
+            entry = self._entry(f"{config['configurable'][OP]} {node}")
+            return {"log": [entry], **({DRAFT: entry} if node == "last" else {})}
+
+        return says
 
     def _tool(self) -> Callable[[Any, RunnableConfig], Any]:
         @tool
@@ -171,6 +186,11 @@ class Lane:
         builder = StateGraph(Below).add_sequence([("one", self._says("one")), ("two", self._says("two"))])
         graph = builder.add_edge(START, "one").compile()
         return lambda state, config: {"log": graph.invoke({"log": []}, config)["log"]}
+
+
+def copy_of(thread: str, operation: str) -> str:
+    """The name of the copy of a thread that an operation makes."""
+    return f"copy of {thread} by {operation}"
 
 
 def _ask(state: Any) -> Any:

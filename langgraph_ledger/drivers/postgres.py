@@ -205,7 +205,7 @@ class PostgresDriver:
             self._reset()
 
     def _raise_unless_worth_retrying(self, error: Exception, operation: Operation[Any], attempt: int) -> None:
-        lost = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError))
+        lost = isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError, pg.IdleInTransactionSessionTimeout))
         clash = isinstance(error, (pg.SerializationFailure, pg.DeadlockDetected))
         in_vain = isinstance(error, (PoolTimeout, TooManyRequests, pg.LockNotAvailable, pg.QueryCanceled))
         allowed = ATTEMPTS if clash else 2  # a fresh connection is tried once
@@ -554,6 +554,7 @@ _KINDS: tuple[tuple[type[psycopg.Error], Callable[[str], LedgerError]], ...] = (
     ),
     (pg.DuplicateTable, lambda s: NotALedger(f"{s}. Give the saver a schema= of its own")),
     (pg.DuplicateObject, lambda s: NotALedger(f"{s}. Give the saver a schema= of its own")),
+    (pg.IdleInTransactionSessionTimeout, DatabaseUnavailable),
     (psycopg.OperationalError, DatabaseUnavailable),
     (psycopg.InterfaceError, DatabaseUnavailable),
 )

@@ -629,5 +629,8 @@ def translate(error: sqlite3.Error, doing: str, file: str = "the database") -> D
     if "no such column" in text or "has no column" in text or "already exists" in text:
         return NotALedger(f"{where} has a table of the ledger's name that is not the ledger's ({text})")
     if "full" in text or "disk I/O" in text:
-        return DatabaseError(f"{where} could not be written or read ({text}); nothing of this is stored")
+        return DatabaseError(
+            f"{where} could not be written or read ({text}); nothing of this is stored. If its disk is full, make room"
+            " and go on"
+        )
     return DatabaseError(f"{doing}: {text}")

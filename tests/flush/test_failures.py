@@ -42,9 +42,7 @@ def test_a_full_disk(sqlite_path: str, flush: Any) -> None:
         ran: list[int] = []
 
         def limit(pages: int) -> None:
-            with saver._driver._connection(_write()) as connection:
-                (used,) = connection.execute("PRAGMA page_count").fetchone()
-                connection.execute(f"PRAGMA max_page_count = {used if pages == 0 else pages}")
+            limit_file(saver, pages)
 
         def each(number: int) -> None:
             ran.append(number)
@@ -68,10 +66,70 @@ def test_a_full_disk(sqlite_path: str, flush: Any) -> None:
         assert saver.rejected_writes() == []
 
 
+def limit_file(saver: Any, pages: int) -> None:
+    """Lets the saver's file have so many pages and no more; 0: none but those that it has."""
+    with saver._driver._connection(_write()) as connection:
+        (used,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.execute(f"PRAGMA max_page_count = {used if pages == 0 else pages}")
+
+
 def _write() -> Any:
     from langgraph_ledger.statements import Access, Operation
 
     return Operation("a test's look", Access.WRITE, lambda: iter(()))  # type: ignore[arg-type, return-value]
+
+
+def waits_until(happened: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_after_a_failed_flush_time_brings_the_next(sqlite_path: str) -> None:
+    """Nobody calls the saver again: once there is room, what waits is stored all the same."""
+    with LedgerSaver(sqlite_path, flush=Batched(100_000, 0.02)) as saver:
+        stream = counting(saver, 50, payload=100_000).stream(START, at("1"), durability="sync")
+        next(stream)
+        limit_file(saver, 0)
+        next(stream)
+        waits_until(lambda: saver._ledger.queue.failed)
+        limit_file(saver, 1_000_000)
+        waits_until(lambda: not saver._ledger.queue.entries)
+        assert number_on(sqlite_path) >= 1
+        assert len(list(stream)) == 48
+
+
+FULL = """
+CREATE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'the disk is full' USING ERRCODE = '53100'; END $$;
+CREATE TRIGGER full_disk BEFORE INSERT ON checkpoint_log FOR EACH ROW EXECUTE FUNCTION full_disk()
+"""
+
+
+def test_after_a_failed_flush_the_loops_timer_brings_the_next(fresh_postgres_url: Callable[[], str]) -> None:
+    """The same on a connection that belongs to an event loop."""
+    url = fresh_postgres_url()
+
+    async def main() -> None:
+        with psycopg.connect(url, autocommit=True) as admin:
+            async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+                saver = LedgerSaver(connection, flush=Batched(100_000, 0.02))
+                await saver.asetup()
+                admin.execute(FULL)
+                stream = counting(saver, 50, is_async=True).astream(START, at("1"), durability="sync")
+                await anext(stream)
+                async with asyncio.timeout(60):
+                    while not saver._ledger.queue.failed:
+                        await asyncio.sleep(0.01)
+                    admin.execute("DROP TRIGGER full_disk ON checkpoint_log")
+                    while saver._ledger.queue.entries:
+                        await asyncio.sleep(0.01)
+                assert len([chunk async for chunk in stream]) == 49
+                await saver.aclose()
+
+    asyncio.run(main())
+    assert number_on(url) == 50
 
 
 # --- a server that is gone
