@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +16,7 @@ from langgraph_ledger.drivers import sqlite as sqlite_driver
 from tests.crash_scenarios import graph_of
 from tests.direct import at, checkpoint, save
 from tests.four_ways import Backend, Flavoured
+from tests.strict_python import PYTHON
 
 ROOT = Path(__file__).parent.parent
 METADATA: Any = {"source": "loop", "step": 0, "parents": {}}
@@ -197,7 +197,7 @@ saver.close()
 def script(text: str, *arguments: str, timeout: float = 60) -> None:
     """Runs a program that must end by itself, without complaint. It is killed after a time, which fails."""
     found = subprocess.run(
-        [sys.executable, "-W", "error", "-X", "dev", "-c", text, *arguments],
+        [*PYTHON, "-X", "dev", "-c", text, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

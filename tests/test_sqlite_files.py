@@ -19,6 +19,7 @@ from langgraph_ledger.errors import DatabaseUnavailable, LedgerError, NotALedger
 from tests.crash_scenarios import THREE, Actor
 from tests.direct import at, save
 from tests.four_ways import Backend, Flavoured
+from tests.strict_python import PYTHON
 
 ROOT = Path(__file__).parent.parent
 
@@ -174,9 +175,7 @@ def test_what_may_not_be_written(what: str) -> None:
 
 
 def script(text: str, *arguments: str) -> str:
-    found = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    found = subprocess.run([*PYTHON, "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (found.returncode, found.stderr) == (0, "")
     return found.stdout
 
