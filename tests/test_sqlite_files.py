@@ -289,3 +289,13 @@ def test_a_network_file_system(
     four.close()
     with LedgerSaver(tmp_path / "beside it.db") as saver:
         saver.setup()
+
+
+def test_a_library_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sqlite3.sqlite_version_info
+    monkeypatch.setattr("langgraph_ledger.drivers.sqlite.OLDEST", (found[0], found[1] + 1, 0))
+    with pytest.raises(NotALedger) as caught, LedgerSaver(str(tmp_path / "ledger.db")) as saver:
+        saver.setup()
+    assert sqlite3.sqlite_version in str(caught.value)
+    assert f"{found[0]}.{found[1] + 1}.0 or newer" in str(caught.value)
+    assert not (tmp_path / "ledger.db").exists()
