@@ -2,7 +2,6 @@
 
 import random
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 from uuid import uuid4
 
@@ -14,11 +13,12 @@ from langgraph.checkpoint.serde.types import _DeltaSnapshot
 from langgraph_ledger.reading import PAGE
 from tests.direct import at, checkpoint, shared_backend
 from tests.four_ways import Flavoured
+from tests.installed import older_than
 
 backend = shared_backend
 
 pytestmark = pytest.mark.skipif(
-    tuple(map(int, version("langgraph-checkpoint").split(".")[:2])) < (4, 3),
+    older_than("langgraph-checkpoint", "4.3"),
     reason="before, InMemorySaver left out writes and had others in another order than they were made in",
 )
 
