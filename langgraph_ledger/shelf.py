@@ -17,6 +17,8 @@ from langgraph_ledger.vault import Vault
 
 FEWEST, SMALLEST = 1000, 16
 """Of so many pieces each may be empty; of more, each holds so many bytes on average. See memory.py for what is cut."""
+DEEPEST = 100
+"""Levels of indexes. Each is shorter than what it stands for, so the largest value has a few."""
 
 
 class Shelf:
@@ -122,14 +124,13 @@ class Reading:
         if place.encoding != "msgpack" or not isinstance(first, bytes) or not is_list(first):
             self.images = False
         parts: list[bytes] = []
-        try:
-            self._join(place.pieces, parts)
-        except RecursionError as error:
-            raise ValueNotRestorable(f"{self.where()}: its memory is damaged: too deep") from error
+        self._join(place.pieces, parts)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _join(self, pieces: Pieces, parts: list[bytes]) -> None:
+    def _join(self, pieces: Pieces, parts: list[bytes], depth: int = 0) -> None:
         shelf = self.shelf
+        if depth > DEEPEST:
+            raise ValueNotRestorable(f"{self.where()}: its memory is damaged: too deep")
         for piece in pieces:
             if isinstance(piece, bytes):
                 self._grow(len(piece))
@@ -139,7 +140,7 @@ class Reading:
             self.used.add(memory_id)
             if piece.is_index:
                 self._grow(0)
-                self._join(shelf.index(memory_id, self.where), parts)
+                self._join(shelf.index(memory_id, self.where), parts, depth + 1)
             elif self.images and (found := shelf.images(memory_id, self.where)) and found.elements:
                 self._grow(found.size)
                 for image in found.elements:

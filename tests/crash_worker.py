@@ -23,6 +23,7 @@ from langgraph_ledger import LedgerSaver
 from tests.crash_scenarios import SCENARIOS, Actor, put_together, run_graph, run_tools
 from tests.four_ways import Flavoured
 from tests.golden.migrating import of_the_next_version
+from tests.strict_python import PYTHON
 
 APPLICATION = "to be killed"
 
@@ -32,7 +33,7 @@ class Crashes:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.crash_worker"],
+            [*PYTHON, "-m", "tests.crash_worker"],
             cwd=Path(__file__).parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

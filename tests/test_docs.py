@@ -5,7 +5,6 @@ import inspect
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from langgraph_ledger import LedgerSaver, server, sql
 from langgraph_ledger.drivers.opening import _POSTGRES_ONLY, _SQLITE_ONLY
 from langgraph_ledger.drivers.postgres import PostgresDriver
 from langgraph_ledger.drivers.sqlite import SqliteDriver
+from tests.strict_python import PYTHON
 from tests.test_demo import COMMAND
 
 ROOT = Path(__file__).parent.parent
@@ -147,7 +147,7 @@ def test_code_does_what_is_said(document: Path, tmp_path: Path, request: pytest.
     folder = tmp_path / "empty"
     folder.mkdir()
     ended = subprocess.run(
-        [sys.executable, "-W", "error", path],
+        [*PYTHON, path],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -32,6 +32,13 @@ def place(backend: Backend, version: int, ledger: str) -> None:
         restore(version, ledger, backend.url)
 
 
+def without_schemas(found: Any) -> Any:
+    """Without a field that LangGraph's questions have since 1.2.12, and that none of these has a value in."""
+    if isinstance(found, dict):
+        return {k: without_schemas(v) for k, v in found.items() if (k, v) != ("response_schema", None)}
+    return [without_schemas(v) for v in found] if isinstance(found, list) else found
+
+
 @every_version
 @pytest.mark.parametrize("ledger", LEDGERS)
 def test_what_a_version_has_stored(backend: Backend, flavour: str, version: int, ledger: str) -> None:
@@ -42,7 +49,7 @@ def test_what_a_version_has_stored(backend: Backend, flavour: str, version: int,
         thread = LEDGERS[ledger][name]
         four = Flavoured(opened(backend.url, ledger, thread), runner)
         found = {"seen": look(four, name), "goes on": go_on(four, name, thread)}
-        assert differences(was, json.loads(json.dumps(found))) == [], name
+        assert differences(without_schemas(was), without_schemas(json.loads(json.dumps(found)))) == [], name
         assert four.call("verify", name) == []
         four.close()
     assert_no_orphans(backend)

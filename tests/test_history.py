@@ -6,7 +6,6 @@
 import copy
 import json
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -21,6 +20,7 @@ from benchmarks.history.remains import Remains, Stored, remains_of
 from langgraph_ledger import LedgerSaver
 from tests.conflicts.databases import shared_database
 from tests.four_ways import Backend
+from tests.strict_python import PYTHON
 
 Play = Callable[..., Played]
 
@@ -29,7 +29,7 @@ Play = Callable[..., Played]
 def play() -> Iterator[Play]:
     """Plays a round, in a process of its own."""
     with subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tests.history_rounds"],
+        [*PYTHON, "-m", "tests.history_rounds"],
         cwd=Path(__file__).parent.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from langgraph_ledger import LedgerSaver
 from tests.four_ways import Backend
 from tests.many_processes import THREAD
+from tests.strict_python import PYTHON
 
 ROUNDS, PROCESSES = 10, 8
 WRITERS, PUTS = (int(number) for number in os.environ.get("LEDGER_WRITERS", "4x40").split("x"))
@@ -23,7 +23,7 @@ WRITERS, PUTS = (int(number) for number in os.environ.get("LEDGER_WRITERS", "4x4
 def ask() -> Iterator[Callable[..., list[str]]]:
     """Gives the process that forks a job; what went wrong."""
     with subprocess.Popen(
-        [sys.executable, "-W", "error", "-m", "tests.many_processes"],
+        [*PYTHON, "-m", "tests.many_processes"],
         cwd=Path(__file__).parent.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -55,8 +55,7 @@ def two_writers(saver: LedgerSaver) -> None:
 
 
 def test_a_server_that_answers_itself_keeps_plans(fresh_postgres_url: FreshUrl) -> None:
-    url = fresh_postgres_url()
-    with LedgerSaver(url) as saver:
+    with LedgerSaver(fresh_postgres_url(), max_size=1) as saver:  # one connection, which is looked into
         two_writers(saver)
         threshold, direct = thresholds(saver)
         assert threshold is not None

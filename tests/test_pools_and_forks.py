@@ -2,7 +2,6 @@
 
 import asyncio
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +17,7 @@ from tests.crash_scenarios import graph_of
 from tests.direct import at, checkpoint, save
 from tests.four_ways import Backend, Flavoured
 from tests.proxy import Proxy
+from tests.strict_python import PYTHON
 
 ROOT = Path(__file__).parent.parent
 METADATA: Any = {"source": "loop", "step": 0, "parents": {}}
@@ -217,7 +217,7 @@ saver.close()
 def script(text: str, *arguments: str, timeout: float = 60) -> None:
     """Runs a program that must end by itself, without complaint. It is killed after a time, which fails."""
     found = subprocess.run(
-        [sys.executable, "-W", "error", "-X", "faulthandler", "-c", text, *arguments],
+        [*PYTHON, "-X", "faulthandler", "-c", text, *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -4,7 +4,6 @@ import pickle
 import shutil
 import sqlite3
 import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from langgraph_ledger import LedgerSaver
 from tests.direct import at
 from tests.power_cuts import Event, disks, library
+from tests.strict_python import PYTHON
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.skipif(library() is None, reason="this Python's SQLite cannot be reached through ctypes")
@@ -40,7 +40,7 @@ with open(sys.argv[3], "wb") as file:
 
 def recorded(folder: Path, synchronous: str) -> list[Event]:
     ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", SAVES, str(folder / "ledger.db"), synchronous, str(folder / "events")],
+        [*PYTHON, "-c", SAVES, str(folder / "ledger.db"), synchronous, str(folder / "events")],
         cwd=ROOT, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, "")

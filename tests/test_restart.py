@@ -51,7 +51,8 @@ def test_without_a_guard_an_effect_happens_twice_and_is_on_record(killed: Callab
 
 def test_a_saver_without_a_log_loses_the_call(killed: Callable[..., Outcome]) -> None:
     outcome = killed(WAYS["sqlite"], 4, [IN_A_TOOL])
-    assert (outcome.tickets_lost, outcome.effects_twice, outcome.calls_lost) == (0, 1, 1)
+    assert (outcome.tickets_lost, outcome.effects_twice) == (0, 1)
+    assert outcome.calls_lost >= 1, "calls of steps that were still to be saved may be lost with it"
     assert (outcome.in_flight, outcome.in_flight_reported) == (1, 0)
 
 

@@ -19,6 +19,7 @@ from langgraph_ledger.errors import DatabaseUnavailable, LedgerError, NotALedger
 from tests.crash_scenarios import THREE, Actor
 from tests.direct import at, save
 from tests.four_ways import Backend, Flavoured
+from tests.strict_python import PYTHON
 
 ROOT = Path(__file__).parent.parent
 
@@ -174,9 +175,7 @@ def test_what_may_not_be_written(what: str) -> None:
 
 
 def script(text: str, *arguments: str) -> str:
-    found = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    found = subprocess.run([*PYTHON, "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (found.returncode, found.stderr) == (0, "")
     return found.stdout
 
@@ -290,3 +289,13 @@ def test_a_network_file_system(
     four.close()
     with LedgerSaver(tmp_path / "beside it.db") as saver:
         saver.setup()
+
+
+def test_a_library_that_is_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = sqlite3.sqlite_version_info
+    monkeypatch.setattr("langgraph_ledger.drivers.sqlite.OLDEST", (found[0], found[1] + 1, 0))
+    with pytest.raises(NotALedger) as caught, LedgerSaver(str(tmp_path / "ledger.db")) as saver:
+        saver.setup()
+    assert sqlite3.sqlite_version in str(caught.value)
+    assert f"{found[0]}.{found[1] + 1}.0 or newer" in str(caught.value)
+    assert not (tmp_path / "ledger.db").exists()

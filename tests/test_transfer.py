@@ -218,7 +218,7 @@ def test_the_command_line_moves_what_it_does_not_know(
 
 def test_what_is_no_database_of_a_saver(tmp_path: Any) -> None:
     (tmp_path / "text").write_text("no database at all, and long enough to be looked at " * 20)
-    sqlite3.connect(tmp_path / "empty.db").execute("CREATE TABLE other (x)")
+    sqlite3.connect(tmp_path / "empty.db").execute("CREATE TABLE other (x)").connection.close()
     for name in ("text", "empty.db", "nothing.db"):
         found = CliRunner().invoke(app, ["import", "--from", str(tmp_path / name), "--url", str(tmp_path / "l.db")])
         assert found.exit_code == 2, found.output

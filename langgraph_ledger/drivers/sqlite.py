@@ -53,6 +53,7 @@ FORK_SECONDS = 10.0
 MAX_GROUP = 64
 """Operations that share a commit."""
 OLDEST = (3, 35, 0)
+"""RETURNING, and MATERIALIZED."""
 
 
 class SqliteDriver:
@@ -71,7 +72,8 @@ class SqliteDriver:
         may_be_lost: bool = False,
     ) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
-            raise NotALedger(f"SQLite {sqlite3.sqlite_version} is too old: RETURNING needs 3.35 or newer")
+            needed = ".".join(map(str, OLDEST))
+            raise NotALedger(f"Python's sqlite3 uses SQLite {sqlite3.sqlite_version}; {needed} or newer is needed")
         if synchronous.upper() not in SYNCHRONOUS:
             raise InvalidInput(f"synchronous={synchronous!r}: expected one of {', '.join(SYNCHRONOUS)}")
         if busy_timeout < 0:

@@ -20,6 +20,7 @@ from langchain_core.tools import tool
 import langgraph_ledger.drivers.postgres  # noqa: F401
 from langgraph_ledger import Batched, LedgerSaver
 from tests.flush.counting import at, counting
+from tests.strict_python import PYTHON
 
 APPLICATION = "to be killed"
 POLICIES: dict[str, Any] = {
@@ -36,7 +37,7 @@ class Killed:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "tests.flush.killed"],
+            [*PYTHON, "-m", "tests.flush.killed"],
             cwd=Path(__file__).parent.parent.parent,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -19,6 +18,7 @@ from langgraph_ledger.errors import DatabaseError, DatabaseUnavailable
 from tests.flush.counting import at, counting, prefix
 from tests.four_ways import Backend, Flavoured
 from tests.postgres_server import create_database, restartable_server
+from tests.strict_python import PYTHON
 
 ROOT = Path(__file__).parent.parent.parent
 NEVER = Batched(100_000, None)
@@ -280,9 +280,7 @@ if sys.argv[2] == "dropped":
 
 
 def script(text: str, *arguments: str) -> None:
-    found = subprocess.run(
-        [sys.executable, "-W", "error", "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    found = subprocess.run([*PYTHON, "-c", text, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert (found.returncode, found.stderr) == (0, "")
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from langgraph_ledger.errors import SaverClosed
 from tests.direct import contents
 from tests.flush.counting import at, counting, prefix
 from tests.four_ways import Backend, Flavoured
+from tests.strict_python import PYTHON
 
 
 class Items(TypedDict):
@@ -229,9 +229,7 @@ with LedgerSaver({sqlite_path!r}, log_tools=False) as saver:
     print(saver.get_tuple(at("1")))
     print(graph.invoke({{"number": 0, "seen": []}}, at("1", ledger_flush="always"))["number"])
 """
-    ended = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    ended = subprocess.run([*PYTHON, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
     refused, *rest = ended.stdout.splitlines()
     assert "with log_tools=False and flush='always' this saver is not told how runs end" in refused
     assert rest == ["None", "3"]

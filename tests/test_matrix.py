@@ -1,0 +1,19 @@
+"""The matrix of versions reads what the project says, and its page shows what it has found."""
+
+import json
+import re
+
+from tests.matrix.__main__ import PAGE, RESULTS, table
+from tests.matrix.cells import CELLS, lower_bounds
+
+
+def test_what_is_needed_at_run_time_has_a_lower_bound() -> None:
+    bounds = lower_bounds()
+    assert len(bounds) > 10
+    assert [bound for bound in bounds if not re.fullmatch(r"[\w-]+==\d[\d.]*", bound)] == []
+
+
+def test_the_page_shows_the_results() -> None:
+    results = json.loads(RESULTS.read_text("utf-8"))
+    assert results.keys() <= {cell.name for cell in CELLS}
+    assert table(results) in PAGE.read_text("utf-8")
