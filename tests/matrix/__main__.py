@@ -120,7 +120,8 @@ def table(results: dict[str, dict[str, str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
-def write(results: dict[str, dict[str, str]]) -> None:
+def write(new: dict[str, dict[str, str]]) -> None:
+    results = (json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}) | new
     RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     text = PAGE.read_text("utf-8")
     PAGE.write_text(re.sub(r"^\| cell \|.*?\n(?!\|)", lambda _: table(results), text, flags=re.MULTILINE | re.DOTALL))
@@ -140,7 +141,7 @@ def main() -> int:
 
     some = ["-m", "not slow", "--each-file", str(arguments.each_file)] if arguments.each_file else []
     chosen = ["-p", "tests.matrix.sample", *some]
-    results = json.loads(RESULTS.read_text()) if arguments.write and RESULTS.exists() else {}
+    results: dict[str, dict[str, str]] = {}
     failed = 0
     for cell in CELLS:
         if arguments.cells and cell.name not in arguments.cells:
