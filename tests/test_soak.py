@@ -37,7 +37,7 @@ pytestmark = [
 
 @pytest.fixture
 def backend(sqlite_path: str) -> Backend:
-    """SQLite alone: on Postgres a round sometimes ends with "prepared statement does not exist", which is not mended."""
+    """SQLite alone: on Postgres a round may end with "prepared statement does not exist", which is not mended."""
     return Backend("sqlite", sqlite_path)
 
 
