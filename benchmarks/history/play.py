@@ -3,6 +3,7 @@
 Workers are forked, so that what is slow to import is imported once; whoever plays a round must have no other threads.
 """
 
+import faulthandler
 import gc
 import json
 import logging
@@ -215,6 +216,7 @@ class _Play:
 def _child(life: Life, reader: int, writer: int) -> NoReturn:
     code = 0
     logging.disable(logging.WARNING)  # LangChain warns of each refused tool
+    faulthandler.dump_traceback_later(SILENCE / 2)  # of a life that has come to a stop it is to be seen where
     try:
         os.close(reader)
         live(life, writer)
