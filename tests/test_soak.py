@@ -35,12 +35,6 @@ pytestmark = [
 ]
 
 
-@pytest.fixture
-def backend(sqlite_path: str) -> Backend:
-    """SQLite alone: on Postgres a round may end with "prepared statement does not exist", which is not mended."""
-    return Backend("sqlite", sqlite_path)
-
-
 @pytest.fixture(autouse=True)
 def quiet() -> Iterator[None]:
     """LangGraph says of streams that were left, LangChain of tools that were refused."""

@@ -1,16 +1,18 @@
 """A Postgres that is there and says no: each time an error that says whose turn it is, and nothing is stored."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
 import psycopg
+import psycopg_pool
 import pytest
 
 from langgraph_ledger import LedgerSaver
-from langgraph_ledger.errors import DatabaseUnavailable, ReadOnlyLedger, ThreadLocked
+from langgraph_ledger.errors import DatabaseError, DatabaseUnavailable, ReadOnlyLedger, ThreadLocked
 from tests.crash_scenarios import SCENARIOS, Actor, put
 from tests.direct import at, save
 from tests.four_ways import Flavoured
@@ -142,6 +144,33 @@ def test_a_clash_is_tried_again(under: Options, owner: psycopg.Connection[Any], 
         save(four, at("thread", "1"), "2")
     assert owner.execute("SELECT last_value FROM clashes").fetchone() == (0,), "four times in all"
     assert stored(url) == ["1"]
+
+
+@pytest.mark.parametrize("whose", ["own", "own, asynchronous", "a connection", "a pool"])
+def test_an_error_leaves_no_statement_half_prepared(owner: psycopg.Connection[Any], url: str, whose: str) -> None:
+    """Whenever it comes: what is sent behind it is skipped, and psycopg may take that for prepared all the same."""
+    owner.execute("CREATE SEQUENCE turns")
+    owner.execute(
+        "CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN IF nextval('turns') % 2 = 0 THEN RAISE EXCEPTION 'not now'; END IF; RETURN NEW; END $$"
+    )
+    owner.execute("CREATE TRIGGER fail BEFORE INSERT OR UPDATE ON sessions FOR EACH ROW EXECUTE FUNCTION fail()")
+    with contextlib.ExitStack() as stack:
+        given: Any = url
+        if whose == "a connection":
+            given = stack.enter_context(psycopg.connect(url, autocommit=True))
+        elif whose == "a pool":
+            pool = psycopg_pool.ConnectionPool(url, min_size=1, max_size=1, kwargs={"autocommit": True})
+            given = stack.enter_context(pool)
+        options = {"max_size": 1} if whose.startswith("own") else {}
+        runner = stack.enter_context(asyncio.Runner()) if whose == "own, asynchronous" else None
+        four = Flavoured(LedgerSaver(given, **options), runner)
+        stack.callback(four.close)
+        for number in range(12):
+            save(four, at(f"kept {number}"), "1", {"n": [number] * 9})
+            with pytest.raises(DatabaseError, match="not now"):
+                save(four, at(f"lost {number}"), "1", {"n": [number] * 9})
+    assert stored(url) == ["1"] * 12
 
 
 # --- rights

@@ -288,12 +288,21 @@ class PostgresDriver:
         except BaseException as error:
             groups.close()
             _roll_back(connection, self._dialect)
+            if self._half_prepared(connection, error):
+                connection.close()
             if hurried and isinstance(error, pg.LockNotAvailable):
                 raise ThreadLocked(
                     f"{operation.name}: {str(error).strip()}. A save on the event loop that this call holds up has"
                     " the thread: use the async methods"
                 ) from error
             raise
+
+    def _half_prepared(self, connection: Any, error: BaseException) -> bool:
+        """Whether psycopg may take statements for prepared that the server has skipped, behind one that failed in a
+        pipeline: each of them would fail from now on. A pool makes another connection; on the only one that a caller
+        has, nothing is prepared."""
+        failed = not isinstance(error, LedgerError)
+        return failed and connection is not self._given and connection.prepare_threshold is not None
 
     def _set_patience(self, connection: Any, operation: Operation[Any]) -> None:
         if isinstance(connection, (OwnConnection, OwnAsyncConnection)):
@@ -334,7 +343,8 @@ class PostgresDriver:
             if self._dialect.arrays[statement.name]:
                 return cursor.execute(text, self._columns(statement))
             return cursor.executemany(text, statement.many)
-        return cursor.execute(text, statement.params, binary=True)
+        prepare = False if cursor.connection is self._given else None  # see `_half_prepared`
+        return cursor.execute(text, statement.params, binary=True, prepare=prepare)
 
     def _columns(self, statement: Statement) -> dict[str, Any]:
         """Many rows as one set of parameters: lists where the query takes arrays, else what the first row has.
@@ -412,9 +422,11 @@ class PostgresDriver:
                 group = groups.send(await self._asend(connection, group))
         except StopIteration as stop:
             return cast("T", stop.value)
-        except BaseException:
+        except BaseException as error:
             groups.close()
             await _aroll_back(connection, self._dialect)
+            if self._half_prepared(connection, error):
+                await connection.close()
             raise
 
     async def _asend(self, connection: psycopg.AsyncConnection[Any], group: Sequence[Statement]) -> list[Rows]:
