@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from json import loads
 from pathlib import Path
 from typing import Annotated, Any
@@ -60,11 +61,12 @@ def verify(
     schema: Schema = None,
     json: Json = False,
 ) -> None:
-    """Check every digest, chain and reference; without threads, all, and SQLite's file. Exits with 3 if one is wrong."""
+    """Check every digest, chain and reference; without threads, of all, and SQLite's file. Exits with 3 if one is not
+    as it was."""
     kept = None if against is None else _heads_in(against)
     with ledger(url, schema) as saver:
         existing(saver, *(threads or ()))
-        each = [saver.verify(name, against=kept) for name in threads or [None]]
+        each = [saver.verify(name, against=kept) for name in _each(threads)]
     found = Findings()
     for one in each:
         found.add(one)
@@ -90,7 +92,11 @@ def heads(
     """Print, as JSON, where the chains of the logs end, to be kept elsewhere: for `lgledger verify --against`."""
     with ledger(url, schema) as saver:
         existing(saver, *(threads or ()))
-        output.as_json([head for name in threads or [None] for head in saver.log_heads(name)])
+        output.as_json([head for name in _each(threads) for head in saver.log_heads(name)])
+
+
+def _each(threads: list[str] | None) -> Sequence[str | None]:
+    return threads or [None]
 
 
 def _heads_in(path: Path) -> Any:

@@ -325,9 +325,9 @@ def _begin_anew(session_id: str, before: Mapping[str, _LogEnd], stamp: Stamp, no
     """
     after = yield from _log_ends(session_id)
     lost = {a for a, end in before.items() if a not in after or after[a].entries < end.entries}
-    if not lost:
+    marked = [a for a in sorted(lost | {""}) if lost and a in after and before[a].chain is not None]
+    if not marked:
         return
-    marked = [a for a in sorted(lost | {""}) if a in after and before[a].chain is not None]
     through = max(end.latest for end in before.values())
     places = [{"session_id": session_id, "agent_id": agent_id} for agent_id in marked]
     yield batch(Statement("delete_mark", many=[{**place, "checkpoint_type": PRUNED} for place in places]))
@@ -396,9 +396,9 @@ def copy_session(
         if last is not None or checkpoint_id is not None:
             yield from _cut(target_id, last, checkpoint_id, summarise, now)
         if stamp is not None:
-            copied = yield from _log_ends(target_id)
             facts = {"thread": session_id}
-            yield batch(*(_mark(target_id, a, COPIED, facts, stamp, now) for a in sorted(copied)))
+            for agent_id in sorted((yield from _log_ends(target_id))):
+                yield batch(_mark(target_id, agent_id, COPIED, facts, stamp, now))
         return True
 
     return Operation("copy_thread", Access.WRITE, steps)
