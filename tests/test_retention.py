@@ -85,7 +85,8 @@ def rows(backend: Backend, thread: str) -> dict[str, int]:
 
 
 def sound(four: Flavoured, backend: Backend, thread: str) -> None:
-    """Every checkpoint can be read, all memory is used, no write is without its checkpoint."""
+    """Digests and chains hold, every checkpoint can be read, all memory is used, each write has its checkpoint."""
+    assert [found for found in four.call("verify", thread) if not found.harmless] == []
     everywhere = {"configurable": {"thread_id": thread}}
     found = four.list(everywhere)
     places = {(t.config["configurable"]["checkpoint_ns"], t.checkpoint["id"]) for t in found}
