@@ -487,12 +487,14 @@ def test_with_a_key_nobody_else_can_write_it_anew(fresh: Callable[[], str]) -> N
 def test_on_the_command_line(filled: LedgerSaver, backend: Backend, tmp_path: Path) -> None:
     run = lambda *words: CliRunner().invoke(app, [*words, "--url", backend.url])  # noqa: E731
     kept = tmp_path / "heads.json"
-    kept.write_text(run("heads").stdout)
+    assert run("heads", "--out", str(kept)).exit_code == 0
+    assert json.loads(run("heads").stdout) == json.loads(kept.read_text()) == filled.log_heads()
     assert run("verify", "--against", str(kept)).exit_code == 0
     with altered(backend, "checkpoint_log", written_anew):
         said = run("verify", "t", "--against", str(kept))
         assert said.exit_code == 3
         assert "another than the head's" in " ".join(said.output.split())
+    assert run("heads", "--out", str(tmp_path)).exit_code == 1
     kept.write_text("no JSON")
     assert run("verify", "--against", str(kept)).exit_code == 1
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from json import loads
+from json import dumps, loads
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,7 +56,7 @@ def verify(
     url: Url,
     threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="Without them, all.")] = None,
     against: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Also compare with what `lgledger heads` printed once.")
+        Path | None, typer.Option(metavar="FILE", help="Also compare with what `lgledger heads` gave earlier.")
     ] = None,
     schema: Schema = None,
     json: Json = False,
@@ -87,12 +87,21 @@ def verify(
 def heads(
     url: Url,
     threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="Without them, all.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them there instead.")] = None,
     schema: Schema = None,
 ) -> None:
     """Print, as JSON, where the chains of the logs end, to be kept elsewhere: for `lgledger verify --against`."""
     with ledger(url, schema) as saver:
         existing(saver, *(threads or ()))
-        output.as_json([head for name in _each(threads) for head in saver.log_heads(name)])
+        found = [head for name in _each(threads) for head in saver.log_heads(name)]
+    if out is None:
+        output.as_json(found)
+        return
+    try:
+        out.write_text(dumps(found, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        typer.echo(output.line(f"{out}: {error.strerror}"), err=True)
+        raise typer.Exit(FAILED) from error
 
 
 def _each(threads: list[str] | None) -> Sequence[str | None]:
