@@ -18,6 +18,7 @@ TABLES = (
     "working_context",
 )
 TIMES = ("created_at", "updated_at", "started_at", "last_active_at", "run_started_at")
+UNLIKE = ("writer", "owner", "payload", "body", "digest")
 BYTES = {"digest", "chain", "body", "content", "memory_ids", "memory_id", "children", "place"}
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -82,11 +83,11 @@ def _read_postgres(connection: psycopg.Connection, sessions: list[str] | None) -
 
 
 def comparable(rows: Rows, thread: str) -> Any:
-    """Rows without what differs from one process to the next: times, tokens, owners, and the ids of runs."""
+    """Rows without what differs from one process to the next: times, tokens, owners, ids of runs, and their digests."""
     found = []
     for table, members in rows.items():
         for row in members:
-            kept = {k: v for k, v in row.items() if k not in (*TIMES, "writer", "owner", "payload", "body")}
+            kept = {k: v for k, v in row.items() if k not in (*TIMES, *UNLIKE)}
             if kept.get("deleted_at") is not None:
                 kept["deleted_at"] = "then"
             if kept.get("attempt_id") is not None:
