@@ -42,6 +42,10 @@ class Evidence:
     def __init__(self, vault: Vault, session_id: str, found: Everything) -> None:
         self.vault, self.session_id, self.found = vault, session_id, found
         self._by_digest = {entry.digest: entry.seq for entry in found.entries if entry.digest}
+        self._by_place = {(entry.agent_id, entry.seq): entry for entry in found.entries}
+        self._logs: dict[str, list[Entry]] = {}
+        for entry in found.entries:
+            self._logs.setdefault(entry.agent_id, []).append(entry)
         self._checkpoints = {(e.agent_id, e.checkpoint_id): e for e in found.entries if e.kind == CHECKPOINT}
         self._latest = {e.agent_id: e for e in found.entries if e.kind == CHECKPOINT}
 
@@ -93,7 +97,7 @@ class Evidence:
 
     def findings(self) -> Iterator[tuple[str, str]]:
         """Where something is wrong with what stands beside it, and what."""
-        for agent_id, entries in self._namespaces().items():
+        for agent_id, entries in self._logs.items():
             links = [Link(entry.seq, entry.kind, entry.digest, entry.chain) for entry in entries]
             for broken in breaks(genesis(self.session_id, agent_id), links):
                 yield entry_place(broken.seq, agent_id), broken.what
@@ -107,12 +111,6 @@ class Evidence:
             yield "namespace ''", "its row in agent_state_ledger is missing"
         yield from self._tasks()
 
-    def _namespaces(self) -> dict[str, list[Entry]]:
-        found: dict[str, list[Entry]] = {}
-        for entry in self.found.entries:
-            found.setdefault(entry.agent_id, []).append(entry)
-        return found
-
     def _head(self, row: LedgerRow) -> str | None:
         latest = self._latest.get(row.agent_id)
         if latest is None:
@@ -123,13 +121,13 @@ class Evidence:
             there = (row.agent_id, row.checkpoint_id) in self._checkpoints
             says = f"it says that the latest checkpoint is {row.checkpoint_id}"
             return f"{says}, and that is {latest.checkpoint_id}" if there or row.checkpoint_id is None else None
-        if row.version < self._put(row.agent_id):
-            return f"its version is {row.version}, and {self._put(row.agent_id)} checkpoints have raised it"
+        if row.version < (put := self._put(self._logs[row.agent_id])):
+            return f"its version is {row.version}, and {put} checkpoints have raised it"
         return self._state(row, latest)
 
-    def _put(self, agent_id: str) -> int:
+    @staticmethod
+    def _put(entries: Sequence[Entry]) -> int:
         """How many checkpoints were certainly put in a namespace, and not copied there."""
-        entries = [entry for entry in self.found.entries if entry.agent_id == agent_id]
         copied = max((i for i, entry in enumerate(entries) if entry.kind == COPIED), default=-1)
         return sum(entry.kind == CHECKPOINT and entry.digest is not None for entry in entries[copied + 1 :])
 
@@ -172,7 +170,7 @@ class Evidence:
         """Where a head that was kept elsewhere is not in the log, why, and whether that is harmless."""
         agent_id, seq = head["checkpoint_ns"], head["seq"]
         where = entry_place(seq, agent_id)
-        entry = next((e for e in self.found.entries if e.agent_id == agent_id and e.seq == seq), None)
+        entry = self._by_place.get((agent_id, seq))
         if entry is not None and entry.chain is not None and entry.chain.hex() == head["chain"]:
             return None
         if mark := self._mark(agent_id, seq):

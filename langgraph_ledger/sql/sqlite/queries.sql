@@ -666,7 +666,7 @@ FROM {schema}agent_state_ledger l JOIN {schema}checkpoint_log c
         SELECT p.seq FROM {schema}checkpoint_log p
         WHERE p.session_id = l.session_id AND p.agent_id = l.agent_id AND p.chain IS NOT NULL
         ORDER BY p.seq DESC LIMIT 1)
-WHERE l.session_id = :session_id
+WHERE l.session_id = :session_id AND l.deleted_at IS NULL -- what a deleted thread has will be gone soon
 ORDER BY l.agent_id;
 
 -- name: delete_checkpoint
