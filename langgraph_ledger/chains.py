@@ -43,6 +43,8 @@ def continued(before: bytes, digests: Sequence[bytes | None], own: bytes) -> byt
 
 def continued_in_sqlite(before: bytes, digests: str | None, own: bytes) -> bytes:
     """What SQLite calls: the same, of digests in hexadecimal, if there are any."""
+    if not isinstance(before, bytes):  # SQLite takes anything; a chain that somebody has altered is no reason to stop
+        before = repr(before).encode()
     return hashlib.sha256(before + (bytes.fromhex(digests) + own if digests else own)).digest()
 
 
