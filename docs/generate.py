@@ -78,6 +78,8 @@ def _table(connection: sqlite3.Connection, name: str, text: str) -> str:
     begin = re.compile(rf"CREATE (UNLOGGED )?TABLE (IF NOT EXISTS )?{name} \(")
     (postgres,) = (other for other in _tables_of("postgres") if begin.search(other))
     types = dict(re.findall(r"^    ([a-z_]+) +([A-Z]+(?: PRECISION)?)\b", postgres, re.MULTILINE))
+    types |= dict(re.findall(rf"ALTER TABLE {name} ADD COLUMN ([a-z_]+) ([A-Z]+)", "\n".join(_tables_of("postgres"))))
+    later = "\n".join(_tables_of("sqlite"))
     columns = connection.execute(f"PRAGMA table_info({name})").fetchall()
     assert set(types) == {column[1] for column in columns}, f"{name} has other columns on Postgres"
     what = _purpose(text)
@@ -85,7 +87,9 @@ def _table(connection: sqlite3.Connection, name: str, text: str) -> str:
     lines = [f"## {name}", "", f"{what[0].upper()}{what[1:]}.{unlogged}", ""]
     lines += ["| column | SQLite | Postgres | |", "| --- | --- | --- | --- |"]
     for _, column, kind, required, *_ in columns:
-        found = re.search(rf"^    {column} .*?-- (.*)$", text, re.MULTILINE)
+        found = re.search(rf"^    {column} .*?-- (.*)$", text, re.MULTILINE) or re.search(
+            rf"^ALTER TABLE {name} -- (.*)\n    ADD COLUMN {column} ", later, re.MULTILINE
+        )
         assert found, f"{name}.{column}: no comment in SQLite's migrations says what it is for"
         null = "" if required else ", or NULL"
         lines.append(f"| `{column}` | {kind}{null} | {types[column]}{null} | {_cell(found[1])} |")

@@ -238,6 +238,7 @@ def _entry(ledger: Ledger, vault: Vault, call: Call, kind: str, values: Mapping[
         body=body,
         memory_ids=memory_ids,
         memory=rows,
+        stamp=ledger.stamp,
     )
 
 

@@ -93,6 +93,7 @@ class Encoder:
             writes=(),
             status=None,
             metadata=self._shown(self.added) if self.added else None,
+            stamp=self.ledger.stamp,
         )
 
     def _durable(self) -> Mapping[str, Any]:

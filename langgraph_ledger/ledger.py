@@ -15,6 +15,7 @@ from typing import Any, Literal
 from langgraph.checkpoint.serde.base import CipherProtocol, SerializerProtocol
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
+from langgraph_ledger.chains import Stamp
 from langgraph_ledger.codecs import VALUE_LIMIT, Compression
 from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.errors import SaverClosed, ValueNotRestorable
@@ -27,7 +28,7 @@ from langgraph_ledger.places import Place
 from langgraph_ledger.policies import Batched, described_loss
 from langgraph_ledger.records import to_json
 from langgraph_ledger.runs import REMEMBERED, Run, Runs
-from langgraph_ledger.vault import CipherVault, PlainVault, Vault, decrypt, encrypt
+from langgraph_ledger.vault import CipherVault, PlainVault, Vault, decrypt, encrypt, open_stamp
 
 REMEMBERED_IDS = 500_000
 """How many references to chunks a saver remembers, over all checkpoints; the oldest checkpoints go first."""
@@ -89,12 +90,15 @@ class Ledger:
         flush: Batched | None = None,
         working_channels: frozenset[str] = frozenset(),
         value_limit: int = VALUE_LIMIT,
+        chain_log: bool = True,
     ) -> None:
         self.driver, self.name = driver, name
         self.on_conflict, self.on_busy, self.owner_timeout = on_conflict, on_busy, owner_timeout
         self.compression, self.ttl_seconds = compression, ttl_seconds
         self.log_tools, self.log_limit, self.redact = log_tools, log_limit, redact
         self.value_limit = value_limit
+        self.chain_log = chain_log
+        self._stamp: Stamp = open_stamp
         self.runs = Runs()
         self.flush, self.queue = flush, Queue(driver)
         self.working_channels, self.working_ready = working_channels, False
@@ -128,8 +132,18 @@ class Ledger:
             yield create_schema(self.driver.migrations, self.driver.partitions)
         self._ready = True
 
+    @property
+    def stamp(self) -> Stamp | None:
+        """Makes the digests of rows, keyed if the serializer of the last call has a cipher; None if they have none."""
+        return self._stamp if self.chain_log else None
+
     def vault(self, serde: SerializerProtocol, *, adding: bool = False) -> Flow[Vault]:
         """How this ledger's bytes are sealed with a serializer; first what `ready` does."""
+        found = yield from self._vault(serde, adding)
+        self._stamp = found.stamp
+        return found
+
+    def _vault(self, serde: SerializerProtocol, adding: bool) -> Flow[Vault]:
         yield from self.ready(adding=adding)
         if not isinstance(serde, EncryptedSerializer):
             return PlainVault(serde, self._images, self.value_limit)
@@ -196,6 +210,7 @@ class Ledger:
             "compression": self.compression,
             "working_channels": ", ".join(sorted(self.working_channels)),
             "log_tools": "tool calls are put on record" if self.log_tools else "tool calls are not put on record",
+            "chain_log": "rows have digests" if self.chain_log else "rows have no digests",
             "read_only": "nothing is ever written" if self.driver.read_only else "",
             "closed": "make a new LedgerSaver to go on" if self._closed else "",
         }

@@ -24,6 +24,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import EXT_NUMPY_ARRAY
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
+from langgraph_ledger.chains import Stamp, of_write
 from langgraph_ledger.codecs import Compression, compress
 from langgraph_ledger.errors import ValueNotStorable
 from langgraph_ledger.images import WHOLE, Key, Serialised, header, is_plain, key_of
@@ -334,14 +335,18 @@ def encode_writes(
     task_id: str,
     task_path: str,
     where: Where,
+    stamp: Stamp | None = None,
 ) -> list[WriteRow]:
-    """A task's writes as rows; LangGraph's special channels have fixed indexes below zero."""
+    """A task's writes as rows; LangGraph's special channels have fixed indexes below zero. `stamp` makes digests."""
     rows = []
+    together = len({WRITES_IDX_MAP.get(channel, position) for position, (channel, _) in enumerate(writes)})
     for position, (channel, value) in enumerate(writes):
         found = chunker.place(value, partial(_channel, where, channel))
         index = WRITES_IDX_MAP.get(channel, position)
         packed = chunker.vault.seal(ormsgpack.packb(found.packed()), write_label(*place, task_id, index))
-        rows.append(WriteRow(task_id, index, task_path, channel, packed, found.ids or None))
+        digest = of_write(stamp, *place, task_id, index, task_path, channel, packed, together) if stamp else None
+        counted = together if stamp else None
+        rows.append(WriteRow(task_id, index, task_path, channel, packed, found.ids or None, digest, counted))
     return rows
 
 

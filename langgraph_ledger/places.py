@@ -144,6 +144,8 @@ class WriteRow:
     channel: str
     place: bytes
     memory_ids: bytes | None
+    digest: bytes | None = None
+    together: int | None = None
 
 
 @dataclass(slots=True, eq=False, repr=False)

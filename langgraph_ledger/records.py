@@ -158,7 +158,8 @@ def _described_messages(value: Any) -> Any:
     return _described_message(value) if isinstance(value, BaseMessage) else describe(value)
 
 
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+# sorted, so that it is the same text whatever order a database keeps
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, sort_keys=True).encode
 
 
 def to_json(value: Any) -> str:

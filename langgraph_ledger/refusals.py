@@ -47,7 +47,9 @@ def _log(
     payload = {**facts, "operation": operation, "accepted": accepted, "message": describe(str(conflict))}
     try:
         told = to_json({**payload, "kind": type(conflict).__name__})
-        yield log_rejection(run.session_id, agent_id, checkpoint_id, conflict.checkpoint_read, told, now())
+        yield log_rejection(
+            run.session_id, agent_id, checkpoint_id, conflict.checkpoint_read, told, ledger.stamp, now()
+        )
     except LedgerError as error:
         conflict.add_note(f"The rejection could not be logged: {error}")
 

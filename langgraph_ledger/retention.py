@@ -109,13 +109,13 @@ def delete_thread(ledger: Ledger, thread_id: str) -> Flow[None]:
     yield purge_tombstones(now())
 
 
-def delete_for_runs(ledger: Ledger, run_ids: Sequence[str]) -> Flow[None]:
+def delete_for_runs(ledger: Ledger, serde: SerializerProtocol, run_ids: Sequence[str]) -> Flow[None]:
     """Deletes the checkpoints of these runs, thread by thread."""
     wanted = [str(ids.clean(run_id, "run_id")) for run_id in _sequence(run_ids, "run_ids")]
-    yield from ledger.ready()
+    vault = yield from ledger.vault(serde)
     if wanted:
         for session_id in (yield find_runs(wanted)):
-            yield delete_runs(session_id, frozenset(wanted), uuid4().hex, now())
+            yield delete_runs(session_id, frozenset(wanted), uuid4().hex, vault.stamp, now())
             ledger.forget(session_id)
 
 
@@ -149,6 +149,7 @@ def copy_thread(
         last=last,
         checkpoint_id=wanted,
         rebind=None if vault.is_open else rebind,
+        stamp=ledger.stamp,
     )
 
 
@@ -174,7 +175,8 @@ def prune(ledger: Ledger, serde: SerializerProtocol, selection: Selection) -> Fl
             if selection.strategy == "delete":
                 step = delete_session(session_id, uuid4().hex, now(), dry_run=selection.dry_run)
             else:
-                step = prune_session(session_id, policy, partial(_summarise, vault), dry_run=selection.dry_run)
+                summarise = partial(_summarise, vault)
+                step = prune_session(session_id, policy, summarise, vault.stamp, now(), dry_run=selection.dry_run)
             freed.add((yield from _measured(step)))
             if selection.strategy == "delete" and not selection.dry_run:
                 ledger.forget(session_id)

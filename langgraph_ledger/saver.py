@@ -100,6 +100,8 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             always committed before its caller gets the result.
         working_channels: channels that are safe to lose: only their latest value is kept, apart from what is durable.
             After a crash they may be as if they had never been written.
+        chain_log: whether what is stored gets digests, and the log a chain over them, so that `verify` finds what was
+            changed, removed, inserted or reordered behind the saver's back.
         ttl: how long threads begun through this saver may be idle before `sweep()` deletes them; None: for ever.
 
     The constructor does no I/O. The tables are created on first use, by any method. One object serves synchronous
@@ -134,6 +136,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         redact: Redact | None = None,
         flush: Flush = "always",
         working_channels: Collection[str] = (),
+        chain_log: bool = True,
     ) -> None:
         super().__init__(serde=serde)
         if isinstance(log_limit, bool) or not isinstance(log_limit, int) or log_limit < 0:
@@ -175,6 +178,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             flush=policies.checked(flush),
             working_channels=working.checked(working_channels),
             value_limit=value_limit,
+            chain_log=bool(chain_log),
         )
         if self._ledger.log_tools or self._ledger.flush is not None:
             tool_log.register()
@@ -408,11 +412,11 @@ class LedgerSaver(BaseCheckpointSaver[str]):
 
         A `DeltaChannel` that was last stored whole before such a run loses what the run added to it.
         """
-        self._run(retention.delete_for_runs(self._ledger, run_ids))
+        self._run(retention.delete_for_runs(self._ledger, self.serde, run_ids))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """`delete_for_runs`, asynchronously."""
-        await self._arun(retention.delete_for_runs(self._ledger, run_ids))
+        await self._arun(retention.delete_for_runs(self._ledger, self.serde, run_ids))
 
     def copy_thread(
         self,
@@ -617,22 +621,44 @@ class LedgerSaver(BaseCheckpointSaver[str]):
     def _calls(self, thread_id: str, call_id: str) -> Flow[Sequence[CallRecord]]:
         return find_calls(self._ledger, self.serde, ids.clean(thread_id, "thread_id"), call_id_of(call_id))
 
-    def verify(self, thread_id: str | None) -> Findings:
-        """What of a thread's rows is not as it was stored: damaged, moved or missing ones. Reads all of the thread.
+    def verify(self, thread_id: str | None, *, against: Sequence[Mapping[str, Any]] | None = None) -> Findings:
+        """What of a thread's rows is not as it was stored: changed, removed, inserted or moved ones. Reads all of it.
 
         With None that is said of every thread, and, on SQLite, of the structure of the file; all of it is read. The
-        `threads` of the list is how many threads were looked at.
+        `threads` of the list is how many threads were looked at, `pruned` of how many a prune has removed something.
+
+        Args:
+            thread_id: the thread; None for all.
+            against: what `log_heads` gave at an earlier time, kept where whoever can write to this database cannot:
+                it shows what was altered along with its digests. What was pruned or deleted since is `harmless`.
         """
-        return self._run(self._verification(thread_id))
+        return self._run(self._verification(thread_id, against))
 
-    async def averify(self, thread_id: str | None) -> Findings:
+    async def averify(self, thread_id: str | None, *, against: Sequence[Mapping[str, Any]] | None = None) -> Findings:
         """`verify`, asynchronously."""
-        return await self._arun(self._verification(thread_id))
+        return await self._arun(self._verification(thread_id, against))
 
-    def _verification(self, thread_id: str | None) -> Flow[Findings]:
+    def _verification(self, thread_id: str | None, against: Sequence[Mapping[str, Any]] | None) -> Flow[Findings]:
         from langgraph_ledger import verification
 
-        return verification.verify(self._ledger, self.serde, thread_id)
+        return verification.verify(self._ledger, self.serde, thread_id, against)
+
+    def log_heads(self, thread_id: str | None = None) -> Sequence[dict[str, Any]]:
+        """The ends of a thread's chains, or of all threads', as plain data: keep them elsewhere, for `verify` later.
+
+        One for each namespace: `thread_id`, `checkpoint_ns`, the `seq` of the entry of the log and its `chain` in
+        hexadecimal, which stands for everything that the log has up to this entry.
+        """
+        return self._run(self._log_heads(thread_id))
+
+    async def alog_heads(self, thread_id: str | None = None) -> Sequence[dict[str, Any]]:
+        """`log_heads`, asynchronously."""
+        return await self._arun(self._log_heads(thread_id))
+
+    def _log_heads(self, thread_id: str | None) -> Flow[Sequence[dict[str, Any]]]:
+        from langgraph_ledger import verification
+
+        return verification.log_heads(self._ledger, thread_id)
 
     def history(self, thread_id: str) -> History:
         """A thread's log, oldest first: checkpoints, calls and rejected writes, of every namespace.

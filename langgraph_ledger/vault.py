@@ -23,6 +23,9 @@ PART, INDEX = "part", "index"
 _CIPHER = b"\1"
 _PLAIN = b"\0"
 
+OPEN_STAMP, KEYED_STAMP = b"\1", b"\2"
+"""What the digest of a row begins with: whether anybody can compute it."""
+
 
 class Vault(Protocol):
     """What `memory.py` needs to name, seal and open bytes."""
@@ -40,6 +43,8 @@ class Vault(Protocol):
     def seal(self, data: bytes, label: str) -> bytes: ...
 
     def unseal(self, sealed: bytes, label: str) -> bytes: ...
+
+    def stamp(self, data: bytes) -> bytes: ...
 
 
 def _named(kind: str, found: bytes) -> bytes:
@@ -80,6 +85,11 @@ class PlainVault:
             raise ValueError("its digest does not match")
         return data
 
+    @staticmethod
+    def stamp(data: bytes) -> bytes:
+        """The digest of a row: SHA-256."""
+        return OPEN_STAMP + hashlib.sha256(data).digest()
+
 
 class CipherVault:
     """Everything encrypted, each piece bound to its place, ids keyed with the ledger's own secret."""
@@ -116,6 +126,14 @@ class CipherVault:
         if place != label.encode():
             raise ValueError("it was encrypted for another place")
         return data
+
+    def stamp(self, data: bytes) -> bytes:
+        """The digest of a row: HMAC-SHA-256, which nobody can compute without the key."""
+        return KEYED_STAMP + hmac.new(self._secret, b"row\0" + data, hashlib.sha256).digest()
+
+
+open_stamp = PlainVault.stamp
+"""The digest of a row, without a key."""
 
 
 def encrypt(cipher: CipherProtocol, data: bytes) -> bytes:

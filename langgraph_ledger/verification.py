@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
@@ -12,14 +13,22 @@ from langgraph_ledger import ids
 from langgraph_ledger.branches import REJECTED
 from langgraph_ledger.calls import call_label
 from langgraph_ledger.errors import InvalidInput, NotALedger, ValueNotRestorable
+from langgraph_ledger.evidence import Evidence, Head, checked_heads, entry_place
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.operations.retention import PAGE
 from langgraph_ledger.operations.sessions import as_entry, as_session
-from langgraph_ledger.operations.verification import Everything, check_database, find_threads, read_everything
-from langgraph_ledger.places import body_label, unpack_body, unpack_sealed, unpack_write
+from langgraph_ledger.operations.verification import (
+    Entry,
+    Everything,
+    check_database,
+    find_threads,
+    read_everything,
+    read_log_heads,
+)
+from langgraph_ledger.places import WriteRow, body_label, unpack_body, unpack_sealed, unpack_write
 from langgraph_ledger.shelf import Shelf
-from langgraph_ledger.statements import Row
+from langgraph_ledger.statements import Rows
 from langgraph_ledger.vault import Vault
 
 
@@ -28,7 +37,8 @@ class Finding:
     """Something that is not as it was stored. `where` says in which row, `what` is wrong with it.
 
     What is wrong with the database itself belongs to no thread: `thread_id` is empty.
-    `harmless` are chunks that nothing refers to: they take room, and the next prune of the thread removes them.
+    `harmless` are chunks that nothing refers to: they take room, and the next prune of the thread removes them. So are
+    heads that a prune or a deletion has overtaken.
     """
 
     thread_id: str
@@ -38,49 +48,95 @@ class Finding:
 
 
 class Findings(list[Finding]):
-    """What was found, and in how many threads it was looked for: `threads`, of which one that is not there is none."""
+    """What was found, and in how many threads it was looked for: `threads`, of which one that is not there is none.
 
-    def __init__(self, found: Iterable[Finding] = (), threads: int = 0) -> None:
+    `pruned` are those of which a prune has removed something, `unchained` all entries of logs that have no digest.
+    """
+
+    def __init__(self, found: Iterable[Finding] = (), threads: int = 0, pruned: int = 0, unchained: int = 0) -> None:
         super().__init__(found)
-        self.threads = threads
+        self.threads, self.pruned, self.unchained = threads, pruned, unchained
+
+    def add(self, other: Findings) -> None:
+        self.extend(other)
+        self.threads += other.threads
+        self.pruned += other.pruned
+        self.unchained += other.unchained
 
 
-def verify(ledger: Ledger, serde: SerializerProtocol, thread_id: str | None) -> Flow[Findings]:
+def verify(
+    ledger: Ledger, serde: SerializerProtocol, thread_id: str | None, against: Sequence[Head] | None = None
+) -> Flow[Findings]:
     """What is wrong with a thread's rows, or with all threads and the database: nothing, one hopes. Changes nothing."""
+    heads = checked_heads(against or ())
     if thread_id is None:
-        return (yield from _verify_all(ledger, serde))
+        return (yield from _verify_all(ledger, serde, heads))
     session_id = ids.clean(thread_id, "thread_id")
+    return (yield from _verify_one(ledger, serde, session_id, heads.get(session_id, ())))
+
+
+def _verify_one(ledger: Ledger, serde: SerializerProtocol, session_id: str, heads: Sequence[Head]) -> Flow[Findings]:
     vault = yield from ledger.vault(serde)
     found: Everything = yield read_everything(session_id)
     checks = _Checks(vault, session_id, found)
-    return Findings(checks.findings(), threads=int(checks.is_thread))
+    evidence = checks.evidence
+    findings = Findings(checks.findings(), int(checks.is_thread), int(evidence.pruned), evidence.unchained)
+    differing = [one for head in heads if (one := evidence.against(head)) is not None]
+    findings.extend(Finding(session_id, where, what, harmless) for where, what, harmless in differing)
+    return findings
 
 
-def _verify_all(ledger: Ledger, serde: SerializerProtocol) -> Flow[Findings]:
+def log_heads(ledger: Ledger, thread_id: str | None) -> Flow[list[dict[str, Any]]]:
+    """The ends of the chains of a thread, or of all threads."""
+    yield from ledger.ready()
+    if thread_id is not None:
+        return _as_heads((yield read_log_heads(ids.clean(thread_id, "thread_id"))))
+    heads: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        page = yield find_threads(after)
+        for session_id in page:
+            heads += _as_heads((yield read_log_heads(session_id)))
+        if len(page) < PAGE:
+            return heads
+        after = page[-1]
+
+
+def _as_heads(rows: Rows) -> list[dict[str, Any]]:
+    return [{"thread_id": s, "checkpoint_ns": a, "seq": seq, "chain": chain.hex()} for s, a, seq, chain in rows]
+
+
+def _verify_all(ledger: Ledger, serde: SerializerProtocol, heads: Mapping[str, Sequence[Head]]) -> Flow[Findings]:
     yield from ledger.ready()
     findings = Findings(Finding("", "the database", said) for said in (yield check_database()))
+    missing = set(heads)
     after = ""
     while True:
         page = yield find_threads(after)
         for session_id in page:
             try:
-                found = yield from verify(ledger, serde, session_id)
+                missing.discard(session_id)
+                found = yield from _verify_one(ledger, serde, session_id, heads.get(session_id, ()))
             except (NotALedger, InvalidInput) as error:  # the others may be whole
                 found = Findings([Finding(session_id, "all of it", str(error))], threads=1)
-            findings.extend(found)
-            findings.threads += found.threads
+            findings.add(found)
         if len(page) < PAGE:
-            return findings
+            break
         after = page[-1]
+    for session_id in sorted(missing):
+        what = "nothing is left of it: it was removed, or deleted longer ago than a deletion is on record"
+        findings.append(Finding(session_id, "all of it", what))
+    return findings
 
 
 class _Checks:
     def __init__(self, vault: Vault, session_id: str, found: Everything) -> None:
         self.vault, self.session_id, self.found = vault, session_id, found
         self.shelf = Shelf(vault, session_id, found.memory)
+        self.evidence = Evidence(vault, session_id, found)
         self.referred: set[bytes] = set()
-        kinds = {entry[3] for entry, *_ in found.entries}
-        current = any(checkpoint_id is not None for _, checkpoint_id in found.heads)
+        kinds = {entry.kind for entry in found.entries}
+        current = any(row.checkpoint_id is not None for row in found.heads)
         rows = bool(current or kinds - {REJECTED} or found.writes or found.memory)
         self.is_thread = rows or found.session is not None  # a tombstone, or a refusal that it has outlived, is none
 
@@ -92,6 +148,8 @@ class _Checks:
                 wrong = str(error).removeprefix(f"thread {self.session_id!r}, ").removeprefix(f"{where}: ")
             if wrong:
                 yield Finding(self.session_id, where, wrong)
+        for where, wrong in self.evidence.findings():
+            yield Finding(self.session_id, where, wrong)
         reachable = self.shelf.reachable(b"".join(self.referred))
         for memory_id in self.found.memory:
             if memory_id not in reachable:
@@ -100,13 +158,15 @@ class _Checks:
     def _rows(self) -> Iterator[tuple[str, Callable[[], str | None]]]:
         if self.is_thread:
             yield "its row in sessions", self._session
-        there = {(entry[2], entry[4]) for entry, *_ in self.found.entries if entry[3] == "checkpoint"}
-        for agent_id, checkpoint_id in self.found.heads:
-            if checkpoint_id is not None and (agent_id, checkpoint_id) not in there:
-                yield f"namespace {agent_id!r}", partial(str, f"its latest checkpoint, {checkpoint_id}, is missing")
-        for entry, body, memory_ids in self.found.entries:
-            seq, _, agent_id, kind, checkpoint_id, *_, call_id, attempt_id, _ = entry
-            yield f"entry {seq} of its log", partial(self._entry, entry)
+        there = {(entry.agent_id, entry.checkpoint_id) for entry in self.found.entries if entry.kind == "checkpoint"}
+        for head in self.found.heads:
+            if head.checkpoint_id is not None and (head.agent_id, head.checkpoint_id) not in there:
+                what = f"its latest checkpoint, {head.checkpoint_id}, is missing"
+                yield f"namespace {head.agent_id!r}", partial(str, what)
+        for entry in self.found.entries:
+            body, memory_ids = entry.body, entry.memory_ids
+            seq, _, agent_id, kind, checkpoint_id, *_, call_id, attempt_id, _ = entry.row
+            yield entry_place(seq, agent_id), partial(self._entry, entry)
             if kind == "checkpoint":
                 where = f"namespace {agent_id!r}, checkpoint {checkpoint_id}"
                 yield where, partial(self._checkpoint, where, agent_id, checkpoint_id, body or b"", memory_ids)
@@ -127,9 +187,9 @@ class _Checks:
         as_session(self.found.session)
         return None
 
-    def _entry(self, row: Row) -> str | None:
-        as_entry(row)
-        return None
+    def _entry(self, entry: Entry) -> str | None:
+        as_entry(entry.row)
+        return self.evidence.entry(entry)
 
     def _checkpoint(
         self, where: str, agent_id: str, checkpoint_id: str, data: bytes, memory_ids: bytes | None
@@ -137,9 +197,9 @@ class _Checks:
         body = unpack_body(self.vault, data, body_label(agent_id, checkpoint_id), lambda: where)
         return self._refers(body.memory_ids, memory_ids)
 
-    def _write(self, where: str, place: tuple[str, str], row: object) -> str | None:
-        found = unpack_write(self.vault, row, place, lambda: where)  # type: ignore[arg-type]
-        return self._refers(found.ids or None, row.memory_ids)  # type: ignore[attr-defined]
+    def _write(self, where: str, place: tuple[str, str], row: WriteRow) -> str | None:
+        found = unpack_write(self.vault, row, place, lambda: where)
+        return self._refers(found.ids or None, row.memory_ids) or self.evidence.write(*place, row)
 
     def _call(self, where: str, label: str, data: bytes, memory_ids: bytes | None) -> str | None:
         found = unpack_sealed(self.vault, data, label, "call", lambda: where)
@@ -159,4 +219,6 @@ class _Checks:
             self.shelf.plain(memory_id, lambda: where)
         else:
             self.shelf.index(memory_id, lambda: where)
-        return None
+        children = self.found.memory[memory_id][2] or b""
+        size = len(self.shelf.plain(memory_id, lambda: where)) + len(children)
+        return None if size == self.found.sizes[memory_id] else "plain_bytes is not its size"

@@ -120,6 +120,7 @@ def put_writes(
         task_id,
         task_path,
         lambda: f"thread {session_id!r}, namespace {agent_id!r}, task {task_id}",
+        ledger.stamp,
     )
     if not rows:
         return

@@ -6,10 +6,13 @@ from functools import partial
 from typing import Any
 
 from langgraph_ledger import sql
+from langgraph_ledger.chains import Link, breaks, genesis
 from tests.four_ways import Backend
 from tests.interleaving import Connection, Lane, PostgresConnection, Schedules, SqliteConnection, play
 from tests.ledger_rows import TABLES, half_written, read_rows
-from tests.rivals import PURGE, TEMPLATES, Cast, Kind, elsewhere
+from tests.rivals import COPY, PURGE, SOURCE, TEMPLATES, Cast, Kind, elsewhere
+
+RECORDED = {*TEMPLATES.values(), SOURCE, COPY}
 
 
 class Arena:
@@ -80,9 +83,24 @@ class Arena:
             if end != "seen":
                 rows = read_rows(self.observer, {thread: "thread", f"{thread}-copy": "copy"})
                 left = ([lane.outcomes for lane in lanes], rows)
-                yield str(schedules), lanes, left, half_written(rows) + ["deadlock"] * (end == "deadlock")
+                wrong = half_written(rows) + self.broken_chains(thread) + ["deadlock"] * (end == "deadlock")
+                yield str(schedules), lanes, left, wrong
             if not schedules.again():
                 return
+
+    def broken_chains(self, thread: str) -> list[str]:
+        """Where the chains of what is left do not hold. They begin with the name of the session that was recorded."""
+        logs: dict[tuple[str, str], list[Link]] = {}
+        columns = "session_id, agent_id, seq, checkpoint_type, digest, chain"
+        which = f"session_id IN ('{thread}', '{thread}-copy') ORDER BY seq"
+        for session_id, agent_id, *link in self.observer.execute(f"SELECT {columns} FROM checkpoint_log WHERE {which}"):
+            logs.setdefault((session_id, agent_id), []).append(Link(*link))
+        found = []
+        for (_, agent_id), links in logs.items():
+            each = [breaks(genesis(template, agent_id), links) for template in RECORDED]
+            if all(each):
+                found.append(f"namespace {agent_id!r}: {min(each, key=len)[0].what}")
+        return found
 
     def recorded(self, pair: Sequence[Kind]) -> list[Any]:
         return [kind(self.cast, side) for kind, side in zip(pair, ("left", "right"), strict=True)]

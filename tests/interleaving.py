@@ -30,6 +30,7 @@ class SqliteConnection:
         self.dialect, self.texts = dialect, dialect.texts
         self.raw = sqlite3.connect(path, isolation_level=None, timeout=0, check_same_thread=False)
         self.raw.execute("PRAGMA synchronous=OFF")
+        sqlite.teach(self.raw)
 
     def send(self, statement: Statement) -> Any:
         """The statement's rows, or None if another connection's lock is in the way. Raises the database's errors."""
@@ -279,6 +280,8 @@ def tables_locked(text: str) -> frozenset[str]:
     if text.startswith("BEGIN IMMEDIATE"):
         return frozenset(["the whole file"])
     found = set(_LOCKING.findall(text)) - {"SET"}
+    if "pg_advisory_xact_lock" in text:
+        found.add("a namespace")
     if re.search(r"FOR (SHARE|UPDATE)", text):
         found |= set(re.findall(r"FROM (\w+)", text))
     return frozenset(found)

@@ -18,7 +18,8 @@ TABLES = (
     "working_context",
 )
 TIMES = ("created_at", "updated_at", "started_at", "last_active_at", "run_started_at")
-BYTES = {"body", "content", "memory_ids", "memory_id", "children", "place"}
+UNLIKE = ("writer", "owner", "payload", "body", "digest")
+BYTES = {"digest", "chain", "body", "content", "memory_ids", "memory_id", "children", "place"}
 Rows = dict[str, list[dict[str, Any]]]
 
 
@@ -31,13 +32,32 @@ def read_rows(connection: Any, sessions: Mapping[str, str] | None = None) -> Row
     found: Rows = {table: [] for table in TABLES}
     for table, row in read(connection, None if sessions is None else list(sessions)):
         row.pop("seq", None)
+        _unnumber(row)
         if sessions is not None:
             row["session_id"] = sessions[row["session_id"]]
         found[table].append(row)
     for table, rows in found.items():
         if table != "checkpoint_log":
             rows.sort(key=repr)
+        else:  # one for each namespace, in no order among others
+            rows.sort(key=lambda row: (_is_mark(row), row["agent_id"] if _is_mark(row) else ""))
     return found
+
+
+def _unnumber(row: dict[str, Any]) -> None:
+    """Leaves out where sequence numbers are told, and the digests of that."""
+    row.pop("deleted_through", None)
+    row.pop("chain", None)
+    if _is_mark(row):
+        told = row["payload"]
+        facts = json.loads(told) if isinstance(told, str) else told
+        row["payload"] = {name: fact for name, fact in facts.items() if name == "removed"}
+        row.pop("digest")
+
+
+def _is_mark(row: Mapping[str, Any]) -> bool:
+    """Whether it says that a prune or a copy has been there."""
+    return str(row.get("checkpoint_type")).startswith("history_")
 
 
 def _read_sqlite(connection: sqlite3.Connection, sessions: list[str] | None) -> Iterable[tuple[str, dict[str, Any]]]:
@@ -63,11 +83,11 @@ def _read_postgres(connection: psycopg.Connection, sessions: list[str] | None) -
 
 
 def comparable(rows: Rows, thread: str) -> Any:
-    """Rows without what differs from one process to the next: times, tokens, owners, and the ids of runs."""
+    """Rows without what differs from one process to the next: times, tokens, owners, ids of runs, and their digests."""
     found = []
     for table, members in rows.items():
         for row in members:
-            kept = {k: v for k, v in row.items() if k not in (*TIMES, "writer", "owner", "payload", "body")}
+            kept = {k: v for k, v in row.items() if k not in (*TIMES, *UNLIKE)}
             if kept.get("deleted_at") is not None:
                 kept["deleted_at"] = "then"
             if kept.get("attempt_id") is not None:

@@ -6,6 +6,7 @@ A recorded operation is then carried out on any session, as often as one likes.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -20,6 +21,7 @@ from langgraph_ledger.statements import Access, Batch, Operation, Statement
 SOURCE, COPY = "template-source", "template-copy"
 EXISTING, NOTHING, DELETED, EMPTIED = (f"template-{name}" for name in ("existing", "nothing", "deleted", "emptied"))
 TEMPLATES = {"existing": EXISTING, "nothing": NOTHING, "deleted": DELETED, "expired": DELETED, "emptied": EMPTIED}
+BELOW = "sub:new"
 A_LOT, MORE, SHARED = "a" * 500, "b" * 500, "c" * 500
 
 
@@ -63,6 +65,13 @@ def a_call(saver: LedgerSaver, where: Any, name: str) -> Call:
     }
     spot, run = spot_of(saver._ledger, conf)
     return Call(spot, name, {"tool": "act"}, conf, f"attempt at {name}", run)
+
+
+def begin_below(saver: LedgerSaver, where: Any, name: str) -> None:
+    """A call that is made in a subgraph which has no checkpoint yet."""
+    call = a_call(saver, where, name)
+    call.spot = replace(call.spot, agent_id=BELOW)
+    drive(record_start(saver._ledger, saver.serde, call, arguments={"what": SHARED}), saver._ledger.driver)
 
 
 def begin(saver: LedgerSaver, where: Any, name: str) -> None:
@@ -228,6 +237,8 @@ HOLDER: dict[str, Kind] = {  # parts of the run that holds the session
     "holder's call": _kind("holder", lambda s, c, x: begin(s, c.held, f"call {x}")),
     "holder's nested put": _kind("holder", lambda s, c, x: put_below(s, EXISTING, _root(c), f"sub:{x}", f"h-{x}")),
 }
+FIRST_BELOW: Kind = _kind("holder", lambda s, c, x: put_below(s, EXISTING, _root(c), BELOW, f"first-{x}"))
+CALL_BELOW: Kind = _kind("holder", lambda s, c, x: begin_below(s, c.held, f"below {x}"))
 CROSSED: Kind = _kind(  # branches of one run that save the same two large values, named the other way round
     "holder",
     lambda s, c, x: put_below(

@@ -135,8 +135,9 @@ def states_after_each_call(remains: Remains, crashes: Crashes, name: str) -> lis
 
 
 def goes_on(remains: Remains, thread: str) -> None:
-    """A graph takes what is there and finishes."""
+    """Digests and chains hold; a graph takes what is there and finishes."""
     with remains.reopened() as saver:
+        assert [found for found in saver.verify(thread) if not found.harmless] == []
         config: Any = {"configurable": {"thread_id": thread}}
         found = saver.get_tuple(config)
         before = found.checkpoint["channel_values"]["items"] if found else []

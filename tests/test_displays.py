@@ -169,6 +169,7 @@ def commands(hostile: str, folder: Path) -> dict[str, list[list[str]]]:
         "release": [[THREAD, f"file:{HOSTILE}"]],
         "stats": [[], [THREAD]],
         "verify": [[], [THREAD]],
+        "heads": [[], [THREAD]],
         "prune": [[THREAD], [f"copy {THREAD}"]],
         "sweep": [[]],
         "compact": [[]],

@@ -103,7 +103,7 @@ def test_setup_is_never_needed_and_harmless(four: Flavoured, backend: Backend) -
     four.call("setup")
     four.call("setup")
     assert contents(backend) == before
-    assert [row[:2] for row in before["ledger_migrations"]] == [(1, "ledger")]
+    assert [row[:2] for row in before["ledger_migrations"]] == [(1, "ledger"), (2, "chains")]
 
 
 def test_setup_without_await_on_a_running_loop(backend: Backend) -> None:

@@ -30,7 +30,9 @@ from tests.postgres_server import create_database, drop_database
 from tests.rivals import (
     AFTER_DELETE,
     BLIND,
+    CALL_BELOW,
     CROSSED,
+    FIRST_BELOW,
     HOLDER,
     NEW,
     ON_EMPTIED,
@@ -227,3 +229,19 @@ def test_statements_that_share_no_lock_meet_in_every_order(arena: Arena, connect
     found = [len(lanes[0].names) for _, lanes, _, _ in arena.all_schedules("existing", pair, connections)]
     steps = found[0] - 1  # BEGIN and the statement behind it are one
     assert len(found) == (math.comb(2 * steps, steps) if arena.on_postgres else 2 * found[0])
+
+
+def test_a_call_in_a_subgraph_and_its_first_checkpoint(arena: Arena, connections: list[Connection]) -> None:
+    """There is no row yet that both could lock, and still the chain of the namespace holds."""
+    pair, count = [FIRST_BELOW, CALL_BELOW], 0
+    for schedule, lanes, _, wrong in arena.all_schedules("existing", pair, connections, reduce=True):
+        assert not wrong, (schedule, wrong)
+        assert all(lane.outcomes[0].startswith("ok") for lane in lanes)
+        count += 1
+    assert count >= 2
+    if not arena.on_postgres:
+        return
+    texts = {**arena.dialect.texts, "share_namespace": "SELECT %(session_id)s, %(agent_id)s"}
+    with two_connections(arena, dataclasses.replace(arena.dialect, texts=texts)) as weakened:
+        found = arena.all_schedules("existing", pair, weakened)
+        assert any(wrong for *_, wrong in found), "it is not seen when the lock is taken away"

@@ -51,14 +51,24 @@ def oracle(case: Case) -> Any:
 
 @pytest.fixture(scope="module")
 def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Backend]:
-    """One database of a kind for the whole module."""
+    """One database of a kind for the whole module. In the end its digests, chains and references hold."""
     if request.param == "sqlite":
-        yield Backend("sqlite", str(tmp_path_factory.mktemp("ledger") / "shared.db"))
+        url = str(tmp_path_factory.mktemp("ledger") / "shared.db")
+        yield Backend("sqlite", url)
+        all_is_as_it_was_stored(url)
     else:
         server = request.getfixturevalue("postgres_url")
         url = create_database(server)
         yield Backend("postgres", url)
+        all_is_as_it_was_stored(url)
         drop_database(server, url)
+
+
+def all_is_as_it_was_stored(url: str) -> None:
+    with LedgerSaver(url) as saver:
+        found = saver.verify(None)
+    assert [one for one in found if not one.harmless] == []
+    assert found.unchained == 0
 
 
 def pauses(seed: str) -> Callable[[str, str], float | None]:

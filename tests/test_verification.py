@@ -134,6 +134,7 @@ def test_a_thread_without_its_row(four: Flavoured, backend: Backend, monkeypatch
 @PLAIN
 def test_json_that_is_none(four: Flavoured, backend: Backend) -> None:
     """Each damage is found in its place, and keeps nobody from finding the others."""
+    calls = query(backend, "SELECT CAST(payload AS TEXT), seq FROM checkpoint_log WHERE call_id IS NOT NULL")
     for text in ("[]", "{") if backend.kind == "sqlite" else ("[]",):
         for column in ("metadata", "outcome"):
             query(backend, f"UPDATE sessions SET {column} = ? WHERE session_id = 't'", text)
@@ -147,7 +148,8 @@ def test_json_that_is_none(four: Flavoured, backend: Backend) -> None:
         assert sorted(f.where.partition(" ")[0] for f in found) == ["entry", "entry", "its", "its"]
         assert found.threads == 2
         query(backend, "UPDATE sessions SET metadata = '{}'")
-        query(backend, "UPDATE checkpoint_log SET payload = '{}'")
+        for payload in calls:
+            query(backend, "UPDATE checkpoint_log SET payload = ? WHERE seq = ?", *payload)
 
 
 def test_on_the_command_line(backend: Backend) -> None:

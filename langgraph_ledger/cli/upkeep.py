@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from json import dumps, loads
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,12 +25,13 @@ from langgraph_ledger.cli.options import (
     period,
 )
 from langgraph_ledger.errors import InvalidInput
+from langgraph_ledger.verification import Findings
 
 PANEL = "Upkeep"
 
 
 def add_to(app: typer.Typer) -> None:
-    for command in (stats, verify, prune, sweep, compact, copy, delete, schema):
+    for command in (stats, verify, heads, prune, sweep, compact, copy, delete, schema):
         app.command(rich_help_panel=PANEL)(command)
 
 
@@ -52,23 +56,65 @@ def stats(
 def verify(
     url: Url,
     threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="Without them, all.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also compare with what `lgledger heads` gave earlier.")
+    ] = None,
     schema: Schema = None,
     json: Json = False,
 ) -> None:
-    """Check every digest and every reference; without threads, all, and SQLite's file. Exits with 3 if one is wrong."""
+    """Check every digest, chain and reference; without threads, of all, and SQLite's file. Exits with 3 if one is not
+    as it was."""
+    kept = None if against is None else _heads_in(against)
     with ledger(url, schema) as saver:
         existing(saver, *(threads or ()))
-        each = [saver.verify(name) for name in threads] if threads else [saver.verify(None)]
-    found = [finding for one in each for finding in one]
-    looked_at = sum(one.threads for one in each)
+        each = [saver.verify(name, against=kept) for name in _each(threads)]
+    found = Findings()
+    for one in each:
+        found.add(one)
     damaged = [finding for finding in found if not finding.harmless]
     if json:
         output.as_json([output.fields_of(finding) for finding in found])
     else:
-        rows = [(f.thread_id, f.where, f.what) for f in damaged]
+        notes = [f for f in found if f.harmless and not f.where.startswith("memory ")]
+        rows = [(f.thread_id, f.where, f.what) for f in (*damaged, *notes)]
         output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
-        output.say(f"threads: {looked_at}, damaged rows: {len(damaged)}, unused chunks: {len(found) - len(damaged)}")
+        unused = len(found) - len(damaged) - len(notes)
+        counts = {"with a pruned history": found.pruned, "entries without a digest": found.unchained}
+        more = "".join(f", {what}: {number}" for what, number in counts.items() if number)
+        output.say(f"threads: {found.threads}, damaged rows: {len(damaged)}, unused chunks: {unused}{more}")
     raise typer.Exit(ATTENTION if damaged else 0)
+
+
+def heads(
+    url: Url,
+    threads: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="Without them, all.")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write them there instead.")] = None,
+    schema: Schema = None,
+) -> None:
+    """Print, as JSON, where the chains of the logs end, to be kept elsewhere: for `lgledger verify --against`."""
+    with ledger(url, schema) as saver:
+        existing(saver, *(threads or ()))
+        found = [head for name in _each(threads) for head in saver.log_heads(name)]
+    if out is None:
+        output.as_json(found)
+        return
+    try:
+        out.write_text(dumps(found, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        typer.echo(output.line(f"{out}: {error.strerror}"), err=True)
+        raise typer.Exit(FAILED) from error
+
+
+def _each(threads: list[str] | None) -> Sequence[str | None]:
+    return threads or [None]
+
+
+def _heads_in(path: Path) -> Any:
+    try:
+        return loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        typer.echo(output.line(f"{path}: no heads can be read from it ({error})"), err=True)
+        raise typer.Exit(FAILED) from error
 
 
 def prune(

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from langgraph_ledger import sql
+from langgraph_ledger.chains import continued_in_sqlite
 from langgraph_ledger.drivers.file_systems import warn_if_networked
 from langgraph_ledger.drivers.shield import shielded
 from langgraph_ledger.drivers.transact import BEGIN, COMMIT, ROLLBACK, Trace, pause, transact
@@ -279,6 +280,7 @@ class SqliteDriver:
         )
 
     def _configure(self, connection: sqlite3.Connection) -> None:
+        teach(connection)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
         if self.read_only or self._in_memory:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -307,6 +309,11 @@ class SqliteDriver:
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self.close)
+
+
+def teach(connection: sqlite3.Connection) -> None:
+    """Gives a connection the function that SQLite lacks: how a chain of digests goes on."""
+    connection.create_function("ledger_chain", 3, continued_in_sqlite, deterministic=True)
 
 
 def _identity(path: str) -> tuple[int, int] | None:
@@ -354,6 +361,7 @@ class GivenSqliteDriver:
         self._dialect = sql.load("sqlite")
         self._closed = False
         _check_given(connection)
+        teach(connection)
 
     @property
     def migrations(self) -> tuple[Migration, ...]:
@@ -394,6 +402,7 @@ class AioSqliteDriver:
         self.trace: Trace | None = None
         self.read_only = read_only
         self._connection = connection
+        self._taught: sqlite3.Connection | None = None
         self._dialect = sql.load("sqlite")
         self._closed = False
 
@@ -421,6 +430,9 @@ class AioSqliteDriver:
                 raise DatabaseUnavailable("your aiosqlite.Connection was closed")
             if connection.in_transaction:
                 raise DatabaseError(f"{operation.name}: your aiosqlite.Connection is inside a transaction of its own")
+            if connection is not self._taught:
+                teach(connection)
+                self._taught = connection
             return run_on(connection, operation, self._dialect, self.trace)
 
         return await shielded(asyncio.ensure_future(self._connection._execute(whole)))  # type: ignore[no-untyped-call]

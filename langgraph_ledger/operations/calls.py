@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from langgraph_ledger.chains import Stamp, of_entry
 from langgraph_ledger.operations.checkpoints import (
     Head,
     Stored,
@@ -86,6 +87,14 @@ class CallEntry:
     body: bytes | None
     memory_ids: bytes | None
     memory: Sequence[MemoryRow]
+    stamp: Stamp | None = None
+
+    def _digest(self, now: str) -> bytes | None:
+        if self.stamp is None:
+            return None
+        place = (self.agent_id, self.kind, self.checkpoint_id, None, self.root_id, self.run_id)
+        call = (self.task_id, self.call_id, self.attempt_id)
+        return of_entry(self.stamp, *place, *call, self.payload, None, self.body, now)
 
     def params(self, now: str, **more: Any) -> dict[str, Any]:
         return {
@@ -101,6 +110,7 @@ class CallEntry:
             "payload": self.payload,
             "memory_ids": self.memory_ids,
             "body": self.body,
+            "digest": self._digest(now),
             "now": now,
             **more,
         }
@@ -113,6 +123,7 @@ def put_call_start(writer: Writer, entry: CallEntry, status: str | None, now: st
         memory = memory_params(writer.session_id, entry.memory, writer=writer.token)
         answers = yield batch(
             claim_or_keep(writer, now),
+            _share_namespace(entry),
             # before the entry: of two calls side by side, the later one in the log is the later sign of life
             touch(writer, status, None, now) if status is not None or not writer.holds else None,
             Statement("insert_memory", many=memory),
@@ -122,6 +133,13 @@ def put_call_start(writer: Writer, entry: CallEntry, status: str | None, now: st
         return first(answers[0])
 
     return Operation(entry.kind, Access.WRITE, steps)
+
+
+def _share_namespace(entry: CallEntry) -> Statement | None:
+    """Keeps checkpoints of a nested namespace away until the entry is in its log; the root's wait for its row."""
+    if not entry.agent_id:
+        return None
+    return Statement("share_namespace", {"session_id": entry.session_id, "agent_id": entry.agent_id})
 
 
 def put_call_end(entry: CallEntry, started: str, now: str) -> Operation[None]:
@@ -134,6 +152,7 @@ def put_call_end(entry: CallEntry, started: str, now: str) -> Operation[None]:
     def steps() -> Steps[None]:
         yield batch(
             Statement("share_root", {"session_id": entry.session_id}),
+            _share_namespace(entry),
             Statement("insert_call_memory", many=memory_params(entry.session_id, entry.memory, **place)),
             Statement("insert_call_end", entry.params(now, started=started)),
             last=True,

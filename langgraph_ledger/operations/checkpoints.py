@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
+from langgraph_ledger.chains import REJECTED, Stamp, genesis, of_entry, of_head
 from langgraph_ledger.operations.working import WorkingRow
 from langgraph_ledger.places import Fetched, MemoryRow, WriteRow
 from langgraph_ledger.statements import Access, Operation, Rows, Statement, Steps, batch
+
+CHECKPOINT = "checkpoint"
 
 HELD = -1
 """`read_version` of a run that has claimed already: no version matches it, only its token does."""
@@ -63,9 +66,17 @@ class NewCheckpoint:
     writes: Sequence[PlacedWrite]
     status: str | None
     metadata: str | None
+    stamp: Stamp | None = None
+    """Makes the digests of its rows; None: they have none."""
 
 
-def _claim(writer: Writer, now: str, checkpoint_id: str | None = None, state: str | None = None) -> Statement:
+def _claim(
+    writer: Writer,
+    now: str,
+    checkpoint_id: str | None = None,
+    state: str | None = None,
+    digest: bytes | None = None,
+) -> Statement:
     return Statement(
         "claim",
         {
@@ -76,6 +87,7 @@ def _claim(writer: Writer, now: str, checkpoint_id: str | None = None, state: st
             "owner": writer.owner,
             "checkpoint_id": checkpoint_id,
             "state": state,
+            "head_digest": digest,
             "now": now,
         },
     )
@@ -88,11 +100,11 @@ def claim_or_keep(writer: Writer, now: str) -> Statement:
     return _claim(writer, now)
 
 
-def _claim_or_advance(writer: Writer, new: NewCheckpoint, now: str) -> Statement:
+def _claim_or_advance(writer: Writer, new: NewCheckpoint, digest: bytes | None, now: str) -> Statement:
     """Takes the thread with a new head, or, for its owner, moves the head on."""
     if not writer.holds:
-        return _claim(writer, now, new.checkpoint_id, new.state)
-    head = {"checkpoint_id": new.checkpoint_id, "state": new.state, "now": now}
+        return _claim(writer, now, new.checkpoint_id, new.state, digest)
+    head = {"checkpoint_id": new.checkpoint_id, "state": new.state, "head_digest": digest, "now": now}
     return Statement("advance_root", {"session_id": writer.session_id, "writer": writer.token, **head})
 
 
@@ -115,6 +127,8 @@ def _write_rows(writer: Writer, writes: Sequence[PlacedWrite]) -> tuple[Statemen
             "channel": row.channel,
             "place": row.place,
             "memory_ids": row.memory_ids,
+            "digest": row.digest,
+            "together": row.together or 0,
         }
 
     # of several writes to one place in one statement, the first is kept or the last one replaces
@@ -150,6 +164,15 @@ def memory_params(session_id: str, rows: Sequence[MemoryRow], **condition: str) 
     ]
 
 
+def _digests(new: NewCheckpoint, now: str) -> tuple[bytes | None, bytes | None]:
+    """Of the entry that the checkpoint is, and of the head that it becomes."""
+    if new.stamp is None:
+        return None, None
+    place = (new.agent_id, CHECKPOINT, new.checkpoint_id, new.parent_id, new.root_id, new.run_id)
+    entry = of_entry(new.stamp, *place, None, None, None, new.payload, new.state_bytes, new.body, now)
+    return entry, of_head(new.stamp, entry, new.state)
+
+
 def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[int | None]:
     """Stores a checkpoint; returns the version of the root row, or None if the run's version was not current."""
     place = {"session_id": writer.session_id, "writer": writer.token, "agent_id": new.agent_id, "now": now}
@@ -157,7 +180,9 @@ def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[in
 
     def steps() -> Steps[int | None]:
         root = new.agent_id == ""
-        advance = None if root else Statement("advance_namespace", {**place, "state": new.state})
+        digest, head_digest = _digests(new, now)
+        head = {"state": new.state, "head_digest": head_digest}
+        advance = None if root else Statement("advance_namespace", {**place, **head})
         checkpoint = {
             **place,
             "parent_id": new.parent_id,
@@ -168,9 +193,11 @@ def put_checkpoint(writer: Writer, new: NewCheckpoint, now: str) -> Operation[in
             "state_bytes": new.state_bytes,
             "body": new.body,
             "reused_from": new.reused_from,
+            "digest": digest,
+            "genesis": genesis(writer.session_id, new.agent_id) if digest else None,
         }
         answers = yield batch(
-            _claim_or_advance(writer, new, now) if root else claim_or_keep(writer, now),
+            _claim_or_advance(writer, new, head_digest, now) if root else claim_or_keep(writer, now),
             advance,
             touch(writer, new.status, new.metadata, now) if new.status is not None or not writer.holds else None,
             _memory_rows(writer, new.memory),
@@ -303,13 +330,29 @@ def read_root(session_id: str) -> Operation[Head | None]:
 
 
 def log_rejection(
-    session_id: str, agent_id: str, checkpoint_id: str | None, parent_id: str | None, payload: str, now: str
+    session_id: str,
+    agent_id: str,
+    checkpoint_id: str | None,
+    parent_id: str | None,
+    payload: str,
+    stamp: Stamp | None,
+    now: str,
 ) -> Operation[None]:
-    """Appends a refused write to the log, in a transaction of its own, and once: `attempt_id` tells it from others."""
+    """Appends a refused write to the log, in a transaction of its own, and once: `attempt_id` tells it from others.
+
+    It continues the chain of its namespace by itself, for nothing may come behind it. That takes the root row; where
+    the thread has none, the entry stands outside of the chain.
+    """
+    attempt_id = uuid4().hex
     entry = {"session_id": session_id, "agent_id": agent_id, "checkpoint_id": checkpoint_id, "parent_id": parent_id}
-    entry |= {"attempt_id": uuid4().hex, "payload": payload, "now": now}
+    entry |= {"attempt_id": attempt_id, "payload": payload, "now": now}
+    names = (agent_id, REJECTED, checkpoint_id, parent_id, None, None, None, None, attempt_id)
+    digest = of_entry(stamp, *names, payload, None, None, now) if stamp else None
+    chain = {"digest": digest, "genesis": genesis(session_id, agent_id)}
 
     def steps() -> Steps[None]:
-        yield batch(Statement("insert_rejection", entry), last=True)
+        (root,) = yield batch(Statement("lock_session", {"session_id": session_id}))
+        locked = int(bool(root) and digest is not None)
+        yield batch(Statement("insert_rejection", {**entry, **chain, "locked": locked}), last=True)
 
     return Operation("log write_rejected", Access.WRITE, steps)

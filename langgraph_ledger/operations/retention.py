@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from langgraph_ledger.chains import COPIED, PRUNED, Stamp, genesis, of_entry
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.operations.checkpoints import Head
 from langgraph_ledger.records import as_time, to_json
@@ -71,6 +73,7 @@ def delete_session(session_id: str, token: str, now: str, *, dry_run: bool = Fal
         if dry_run:
             raise Rehearsed(freed)
         yield batch(
+            Statement("note_deletion", place),
             Statement("delete_namespaces", place),
             Statement("delete_session", place),
             *(Statement(f"delete_session_{table}", place) for table in _TABLES),
@@ -155,7 +158,7 @@ class _Row:
         return self.agent_id, self.checkpoint_id
 
 
-def delete_runs(session_id: str, run_ids: frozenset[str], token: str, now: str) -> Operation[None]:
+def delete_runs(session_id: str, run_ids: frozenset[str], token: str, stamp: Stamp, now: str) -> Operation[None]:
     """Deletes the checkpoints of these runs in one session; the latest that is left becomes the head."""
 
     def steps() -> Steps[None]:
@@ -164,6 +167,7 @@ def delete_runs(session_id: str, run_ids: frozenset[str], token: str, now: str) 
         if not fenced:
             return  # there is nothing, and nothing that would keep others from beginning meanwhile
         rows, heads = yield from _load(session_id)
+        before = yield from _log_ends(session_id)
         kept = [row for row in rows if row.run_id not in run_ids]
         latest = {row.agent_id: row for row in kept}
         moves = [
@@ -171,7 +175,8 @@ def delete_runs(session_id: str, run_ids: frozenset[str], token: str, now: str) 
             for agent_id, head in heads.items()
             if head is not None and (agent_id not in latest or latest[agent_id].checkpoint_id != head)
         ]
-        yield batch(*moves, *_deletions(session_id, rows, {row.place for row in kept}), last=True)
+        yield batch(*moves, *_deletions(session_id, rows, {row.place for row in kept}))
+        yield from _begin_anew(session_id, before, stamp, now)
 
     return Operation("delete_for_runs", Access.WRITE, steps)
 
@@ -182,7 +187,7 @@ def _move_head(session_id: str, agent_id: str, row: _Row | None, now: str) -> St
 
 
 def prune_session(
-    session_id: str, policy: Policy, summarise: Summarise, *, dry_run: bool = False
+    session_id: str, policy: Policy, summarise: Summarise, stamp: Stamp, now: str, *, dry_run: bool = False
 ) -> Operation[Measure]:
     """Drops the checkpoints that the policy does not keep, and what only they needed."""
 
@@ -198,12 +203,14 @@ def prune_session(
         keep = _Keeping(rows, heads, summarise).chosen(policy)
         if len(keep) == len(rows):
             return (0, 0, 0, 0)
+        ends = yield from _log_ends(session_id)
         *_, after = yield batch(
             *_deletions(session_id, rows, keep), Statement("measure_session", {"session_id": session_id})
         )
         freed = _measure(before[0], after[0])
         if dry_run:
             raise Rehearsed(freed)
+        yield from _begin_anew(session_id, ends, stamp, now)
         return freed
 
     return Operation("prune", Access.WRITE, steps)
@@ -294,6 +301,51 @@ def _deletions(session_id: str, rows: Sequence[_Row], keep: set[tuple[str, str]]
     )
 
 
+# --- chains: what is removed on purpose leaves a mark, with which the chain of what is left begins anew
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _LogEnd:
+    """How many entries a namespace's log has, the number of the last one, and the chain as far as there is one."""
+
+    entries: int
+    latest: int
+    chain: bytes | None
+
+
+def _log_ends(session_id: str) -> Steps[dict[str, _LogEnd]]:
+    (rows,) = yield batch(Statement("read_log_ends", {"session_id": session_id}))
+    return {agent_id: _LogEnd(entries, latest, chain) for agent_id, entries, latest, chain in rows}
+
+
+def _begin_anew(session_id: str, before: Mapping[str, _LogEnd], stamp: Stamp, now: str) -> Steps[None]:
+    """Marks what has been removed, in each namespace that has lost entries and keeps others, and in the root's.
+
+    Marks of earlier prunes go: the new one speaks for them too.
+    """
+    after = yield from _log_ends(session_id)
+    lost = {a for a, end in before.items() if a not in after or after[a].entries < end.entries}
+    marked = [a for a in sorted(lost | {""}) if lost and a in after and before[a].chain is not None]
+    if not marked:
+        return
+    through = max(end.latest for end in before.values())
+    places = [{"session_id": session_id, "agent_id": agent_id} for agent_id in marked]
+    yield batch(Statement("delete_mark", many=[{**place, "checkpoint_type": PRUNED} for place in places]))
+    marks = []
+    for agent_id in marked:
+        end = before[agent_id]
+        facts = {"removed": end.entries - after[agent_id].entries, "through": through}
+        marks.append(_mark(session_id, agent_id, PRUNED, {**facts, "chain": (end.chain or b"").hex()}, stamp, now))
+    yield batch(*marks)
+
+
+def _mark(session_id: str, agent_id: str, kind: str, facts: Mapping[str, Any], stamp: Stamp, now: str) -> Statement:
+    payload = to_json(facts)
+    digest = of_entry(stamp, agent_id, kind, None, None, None, None, None, None, None, payload, None, None, now)
+    place = {"session_id": session_id, "agent_id": agent_id, "checkpoint_type": kind, "payload": payload, "now": now}
+    return Statement("insert_mark", {**place, "digest": digest, "genesis": genesis(session_id, agent_id)})
+
+
 # --- copying
 
 
@@ -307,10 +359,12 @@ def copy_session(
     last: int | None = None,
     checkpoint_id: str | None = None,
     rebind: Rebind | None = None,
+    stamp: Stamp | None = None,
 ) -> Operation[bool]:
     """Copies a thread to one that holds none; False if there is no source.
 
     `last` leaves all but so many checkpoints of each namespace behind, `checkpoint_id` all that came after it.
+    `stamp`: for the entries with which the chains of the copy begin; None: it has none.
     """
     both = {"session_id": session_id, "target_id": target_id}
 
@@ -341,6 +395,10 @@ def copy_session(
             yield from _rebound(target_id, rebind)
         if last is not None or checkpoint_id is not None:
             yield from _cut(target_id, last, checkpoint_id, summarise, now)
+        if stamp is not None:
+            facts = {"thread": session_id}
+            for agent_id in sorted((yield from _log_ends(target_id))):
+                yield batch(_mark(target_id, agent_id, COPIED, facts, stamp, now))
         return True
 
     return Operation("copy_thread", Access.WRITE, steps)

@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 
+from langgraph_ledger import LedgerSaver
 from tests.four_ways import Backend
 from tests.ledger_rows import Rows, half_written, read_rows
 
@@ -26,6 +27,9 @@ def assert_no_orphans(backend: Backend, thread: str | None = None, *, pruned: bo
     """
     rows = tables_of(backend, thread)
     assert half_written(rows) == []
+    if not any((row["body"] or b"").startswith(b"\1") for row in rows["checkpoint_log"]):  # none of it is encrypted
+        with LedgerSaver(backend.url, read_only=True) as saver:
+            assert [found for found in saver.verify(thread) if not found.harmless] == []
     log = [row for row in rows["checkpoint_log"] if row["checkpoint_type"] == "checkpoint"]
     checkpoints = {(row["session_id"], row["agent_id"], row["checkpoint_id"]) for row in log}
     parents = {(row["session_id"], row["agent_id"], row["parent_checkpoint_id"]) for row in log}

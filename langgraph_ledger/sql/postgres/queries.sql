@@ -68,6 +68,26 @@ c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_
 c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
     c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id, c.state_bytes
 
+-- fragment: no_digest
+'\x000000000000000000000000000000000000000000000000000000000000000000'::bytea;
+
+-- fragment: chained
+-- the latest entry that holds a chain stands for what came before it; where there is none, the chain begins
+COALESCE((
+        SELECT sha256(p.chain || COALESCE((
+                SELECT string_agg(COALESCE(e.digest, {no_digest}), ''::bytea ORDER BY e.seq)
+                FROM {schema}checkpoint_log e
+                WHERE e.session_id = :session_id AND e.agent_id = :agent_id
+                    AND e.seq > p.seq AND e.checkpoint_type <> 'write_rejected'), ''::bytea) || :digest::bytea)
+        FROM {schema}checkpoint_log p
+        WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.chain IS NOT NULL
+        ORDER BY p.seq DESC LIMIT 1),
+    sha256(:genesis::bytea || COALESCE((
+            SELECT string_agg(COALESCE(e.digest, {no_digest}), ''::bytea ORDER BY e.seq)
+            FROM {schema}checkpoint_log e
+            WHERE e.session_id = :session_id AND e.agent_id = :agent_id
+                AND e.checkpoint_type <> 'write_rejected'), ''::bytea) || :digest::bytea))
+
 -- name: begin_read
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
@@ -125,8 +145,8 @@ INSERT INTO {schema}ledger_migrations (number, name, applied_at) VALUES (:number
 
 -- name: claim
 INSERT INTO {schema}agent_state_ledger AS l
-    (session_id, agent_id, checkpoint_id, version, writer, owner, state, updated_at)
-SELECT :session_id, '', :checkpoint_id, 1, :writer, :owner::jsonb, :state::jsonb, :now::timestamptz
+    (session_id, agent_id, checkpoint_id, version, writer, owner, state, digest, updated_at)
+SELECT :session_id, '', :checkpoint_id, 1, :writer, :owner::jsonb, :state::jsonb, :head_digest::bytea, :now::timestamptz
 WHERE :read_version::bigint IS NULL OR :read_version::bigint = 0
     -- locked, so that a row which is just being removed is waited for, and then found to be gone
     OR EXISTS (
@@ -137,6 +157,7 @@ ON CONFLICT (session_id, agent_id) DO UPDATE SET
     writer = excluded.writer,
     owner = excluded.owner,
     state = COALESCE(excluded.state, l.state),
+    digest = CASE WHEN excluded.checkpoint_id IS NULL THEN l.digest ELSE excluded.digest END,
     updated_at = excluded.updated_at,
     deleted_at = NULL
 WHERE l.writer = :writer
@@ -147,7 +168,8 @@ RETURNING l.version;
 
 -- name: advance_root
 UPDATE {schema}agent_state_ledger SET
-    checkpoint_id = :checkpoint_id, version = version + 1, state = :state::jsonb, updated_at = :now::timestamptz
+    checkpoint_id = :checkpoint_id, version = version + 1, state = :state::jsonb, digest = :head_digest::bytea,
+    updated_at = :now::timestamptz
 WHERE session_id = :session_id AND agent_id = '' AND writer = :writer
 RETURNING version;
 
@@ -158,15 +180,22 @@ FOR SHARE;
 
 -- name: advance_namespace
 INSERT INTO {schema}agent_state_ledger AS l
-    (session_id, agent_id, checkpoint_id, version, writer, state, updated_at)
-SELECT :session_id, :agent_id, :checkpoint_id, 1, :writer, :state::jsonb, :now::timestamptz
+    (session_id, agent_id, checkpoint_id, version, writer, state, digest, updated_at)
+SELECT :session_id, :agent_id, :checkpoint_id, 1, :writer, :state::jsonb, :head_digest::bytea, :now::timestamptz
+-- waits for whoever appends to the namespace's log: what is appended from now on comes behind this checkpoint
+FROM (SELECT pg_advisory_xact_lock(hashtextextended(:agent_id, hashtextextended(:session_id, 0))) AS locked) a
 WHERE {guard}
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
     checkpoint_id = excluded.checkpoint_id,
     version = l.version + 1,
     writer = excluded.writer,
     state = excluded.state,
+    digest = excluded.digest,
     updated_at = excluded.updated_at;
+
+-- name: share_namespace
+-- before an entry that is no checkpoint: of a namespace whose first checkpoint is on its way there is no row to lock
+SELECT pg_advisory_xact_lock_shared(hashtextextended(:agent_id, hashtextextended(:session_id, 0)));
 
 -- name: insert_memory
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
@@ -190,21 +219,23 @@ ON CONFLICT (session_id, memory_id) DO NOTHING;
 -- name: insert_checkpoint
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, memory_ids, state_bytes, body, created_at)
+     run_id, payload, memory_ids, state_bytes, body, created_at, digest, chain)
 SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload::jsonb, :memory_ids::bytea, :state_bytes::bigint,
     -- what is taken over from a parent is only safe while the parent exists; a NULL body breaks the CHECK
     CASE WHEN :reused_from::text IS NULL OR EXISTS (
         SELECT 1 FROM {schema}checkpoint_log p
         WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.checkpoint_id = :reused_from
             AND p.checkpoint_type = 'checkpoint') THEN :body::bytea END,
-    :now::timestamptz
+    :now::timestamptz, :digest::bytea, CASE WHEN :digest::bytea IS NOT NULL THEN {chained} END
 WHERE {guard};
 
 -- name: insert_rejection
 -- not again if its commit has gone through and only the answer was lost: then it is among the latest
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, attempt_id, payload, created_at)
-SELECT :session_id, :agent_id, 'write_rejected', :checkpoint_id, :parent_id, :attempt_id, :payload::jsonb, :now::timestamptz
+    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, attempt_id, payload, created_at,
+     digest, chain)
+SELECT :session_id, :agent_id, 'write_rejected', :checkpoint_id, :parent_id, :attempt_id, :payload::jsonb, :now::timestamptz,
+    :digest::bytea, CASE WHEN :locked::integer = 1 THEN {chained} END
 WHERE :attempt_id NOT IN (
     SELECT r.attempt_id FROM (
         SELECT l.attempt_id FROM {schema}checkpoint_log l
@@ -214,9 +245,9 @@ WHERE :attempt_id NOT IN (
 -- name: insert_call
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
-     attempt_id, payload, memory_ids, body, created_at)
+     attempt_id, payload, memory_ids, body, created_at, digest)
 SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
-    :attempt_id, :payload::jsonb, :memory_ids::bytea, :body::bytea, :now::timestamptz
+    :attempt_id, :payload::jsonb, :memory_ids::bytea, :body::bytea, :now::timestamptz, :digest::bytea
 WHERE {guard}
 ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS NOT NULL DO NOTHING;
 
@@ -239,9 +270,9 @@ ON CONFLICT (session_id, memory_id) DO NOTHING;
 -- name: insert_call_end
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
-     attempt_id, payload, memory_ids, body, created_at)
+     attempt_id, payload, memory_ids, body, created_at, digest)
 SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
-    :attempt_id, :payload::jsonb, :memory_ids::bytea, :body::bytea, :now::timestamptz
+    :attempt_id, :payload::jsonb, :memory_ids::bytea, :body::bytea, :now::timestamptz, :digest::bytea
 WHERE EXISTS (
     SELECT 1 FROM {schema}checkpoint_log s
     WHERE s.session_id = :session_id AND s.call_id = :call_id AND s.attempt_id = :attempt_id
@@ -250,27 +281,30 @@ ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS 
 
 -- name: insert_write
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids,
+     digest, together)
 SELECT :session_id, u.agent_id, u.checkpoint_id, u.task_id, u.idx, u.task_path, u.channel, u.place,
-    NULLIF(u.memory_ids, '')
+    NULLIF(u.memory_ids, ''), NULLIF(u.digest, ''), NULLIF(u.together, 0)
 FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
-    :channel::text[], :place::bytea[], :memory_ids::bytea[])
-    u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+    :channel::text[], :place::bytea[], :memory_ids::bytea[], :digest::bytea[], :together::integer[])
+    u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids, digest, together)
 WHERE {guard} AND {checkpoint_of_u}
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO NOTHING;
 
 -- name: replace_write
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids,
+     digest, together)
 SELECT :session_id, u.agent_id, u.checkpoint_id, u.task_id, u.idx, u.task_path, u.channel, u.place,
-    NULLIF(u.memory_ids, '')
+    NULLIF(u.memory_ids, ''), NULLIF(u.digest, ''), NULLIF(u.together, 0)
 FROM unnest(:agent_id::text[], :checkpoint_id::text[], :task_id::text[], :idx::integer[], :task_path::text[],
-    :channel::text[], :place::bytea[], :memory_ids::bytea[])
-    u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
+    :channel::text[], :place::bytea[], :memory_ids::bytea[], :digest::bytea[], :together::integer[])
+    u (agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids, digest, together)
 WHERE {guard} AND {checkpoint_of_u}
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     task_path = excluded.task_path, channel = excluded.channel,
-    place = excluded.place, memory_ids = excluded.memory_ids;
+    place = excluded.place, memory_ids = excluded.memory_ids,
+    digest = excluded.digest, together = excluded.together;
 
 -- name: touch_session
 INSERT INTO {schema}sessions AS s
@@ -540,8 +574,13 @@ FOR UPDATE;
 INSERT INTO {schema}agent_state_ledger AS l (session_id, agent_id, version, writer, updated_at, deleted_at)
 VALUES (:session_id, '', 1, :writer, :now::timestamptz, :now::timestamptz)
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
-    version = l.version + 1, writer = excluded.writer, checkpoint_id = NULL, state = NULL, owner = NULL,
+    version = l.version + 1, writer = excluded.writer, checkpoint_id = NULL, state = NULL, digest = NULL, owner = NULL,
     updated_at = excluded.updated_at, deleted_at = excluded.deleted_at;
+
+-- name: note_deletion
+UPDATE {schema}agent_state_ledger SET deleted_through = COALESCE((
+    SELECT MAX(c.seq) FROM {schema}checkpoint_log c WHERE c.session_id = :session_id), deleted_through)
+WHERE session_id = :session_id AND agent_id = '';
 
 -- name: find_tombstones
 SELECT l.session_id FROM {schema}agent_state_ledger l WHERE l.deleted_at < :expired::timestamptz
@@ -613,19 +652,33 @@ FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
 
 -- name: read_session_entries
-SELECT {entry}, c.body, c.memory_ids
+SELECT {entry}, c.body, c.memory_ids, c.root_checkpoint_id, c.digest, c.chain
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_session_writes
-SELECT p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
+SELECT p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids, p.digest, p.together
 FROM {schema}pending_writes p WHERE p.session_id = :session_id;
 
 -- name: read_session_chunks
-SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children
+SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children, m.plain_bytes
 FROM {schema}agent_memory m WHERE m.session_id = :session_id;
 
 -- name: read_session_heads
 SELECT l.agent_id, l.checkpoint_id FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id;
+
+-- name: read_session_ledger
+SELECT l.agent_id, l.checkpoint_id, l.version, l.state::text, l.digest, l.deleted_at, l.deleted_through
+FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id ORDER BY l.agent_id;
+
+-- name: read_log_heads
+SELECT l.session_id, l.agent_id, c.seq, c.chain
+FROM {schema}agent_state_ledger l JOIN {schema}checkpoint_log c
+    ON c.session_id = l.session_id AND c.agent_id = l.agent_id AND c.seq = (
+        SELECT p.seq FROM {schema}checkpoint_log p
+        WHERE p.session_id = l.session_id AND p.agent_id = l.agent_id AND p.chain IS NOT NULL
+        ORDER BY p.seq DESC LIMIT 1)
+WHERE l.session_id = :session_id AND l.deleted_at IS NULL -- what a deleted thread has will be gone soon
+ORDER BY l.agent_id;
 
 -- name: delete_checkpoint
 DELETE FROM {schema}checkpoint_log
@@ -637,7 +690,7 @@ DELETE FROM {schema}pending_writes
 WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :checkpoint_id;
 
 -- name: move_head
-UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NULL, updated_at = :now::timestamptz
+UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NULL, digest = NULL, updated_at = :now::timestamptz
 WHERE session_id = :session_id AND agent_id = :agent_id;
 
 -- name: delete_settled_calls
@@ -663,14 +716,39 @@ WITH RECURSIVE roots (session_id, ids) AS (
 DELETE FROM {schema}agent_memory
 WHERE session_id = :session_id AND memory_id NOT IN (SELECT memory_id FROM needed);
 
+-- name: read_log_ends
+SELECT n.agent_id, n.entries, n.latest, (
+    SELECT p.chain FROM {schema}checkpoint_log p
+    WHERE p.session_id = :session_id AND p.agent_id = n.agent_id AND p.chain IS NOT NULL
+    ORDER BY p.seq DESC LIMIT 1)
+FROM (
+    SELECT c.agent_id, count(*) AS entries, MAX(c.seq) AS latest
+    FROM {schema}checkpoint_log c WHERE c.session_id = :session_id GROUP BY c.agent_id) n
+ORDER BY n.agent_id;
+
+-- name: delete_mark
+DELETE FROM {schema}checkpoint_log
+WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_type = :checkpoint_type;
+
+-- name: insert_mark
+-- the chain begins anew, over everything that is left before it
+INSERT INTO {schema}checkpoint_log
+    (session_id, agent_id, checkpoint_type, payload, created_at, digest, chain)
+SELECT :session_id, :agent_id, :checkpoint_type, :payload::jsonb, :now::timestamptz, :digest::bytea,
+    sha256(:genesis::bytea || COALESCE((
+            SELECT string_agg(COALESCE(e.digest, {no_digest}), ''::bytea ORDER BY e.seq)
+            FROM {schema}checkpoint_log e
+            WHERE e.session_id = :session_id AND e.agent_id = :agent_id
+                AND (e.checkpoint_type <> 'write_rejected' OR e.chain IS NOT NULL)), ''::bytea) || :digest::bytea);
+
 -- name: copy_ledger
 INSERT INTO {schema}agent_state_ledger AS l
-    (session_id, agent_id, checkpoint_id, version, writer, owner, state, updated_at)
-SELECT :target_id, s.agent_id, s.checkpoint_id, s.version, :writer, NULL, s.state, :now::timestamptz
+    (session_id, agent_id, checkpoint_id, version, writer, owner, state, digest, updated_at)
+SELECT :target_id, s.agent_id, s.checkpoint_id, s.version, :writer, NULL, s.state, s.digest, :now::timestamptz
 FROM {schema}agent_state_ledger s WHERE s.session_id = :session_id AND s.deleted_at IS NULL
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
     checkpoint_id = excluded.checkpoint_id, version = l.version + 1, writer = excluded.writer,
-    state = excluded.state, updated_at = excluded.updated_at, deleted_at = NULL
+    state = excluded.state, digest = excluded.digest, updated_at = excluded.updated_at, deleted_at = NULL
 WHERE l.deleted_at IS NOT NULL
 RETURNING l.agent_id;
 
@@ -681,9 +759,9 @@ SELECT :target_id, CASE WHEN s.status = 'active' THEN 'paused' ELSE s.status END
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, task_id, call_id, attempt_id, payload, memory_ids, state_bytes, body, created_at)
+     run_id, task_id, call_id, attempt_id, payload, memory_ids, state_bytes, body, created_at, digest)
 SELECT :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
-    c.run_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at
+    c.run_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at, c.digest
 FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND (c.checkpoint_type = 'checkpoint' OR c.checkpoint_type LIKE 'tool_call_%')
 ORDER BY c.seq;
@@ -694,8 +772,10 @@ SELECT :target_id, m.memory_id, m.encoding, m.plain_bytes, m.content, m.children
 
 -- name: copy_writes
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.place, p.memory_ids
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids,
+     digest, together)
+SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.place, p.memory_ids,
+    p.digest, p.together
 FROM {schema}pending_writes p WHERE p.session_id = :session_id;
 
 -- name: set_ttl

@@ -65,6 +65,21 @@ c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_
 c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
     c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id, c.state_bytes
 
+-- fragment: chained
+-- the latest entry that holds a chain stands for what came before it; where there is none, the chain begins
+COALESCE((
+        SELECT ledger_chain(p.chain, (SELECT group_concat(hex(COALESCE(o.digest, zeroblob(33))), '') FROM (
+                SELECT e.digest FROM {schema}checkpoint_log e
+                WHERE e.session_id = :session_id AND e.agent_id = :agent_id
+                    AND e.seq > p.seq AND e.checkpoint_type <> 'write_rejected' ORDER BY e.seq) o), :digest)
+        FROM {schema}checkpoint_log p
+        WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.chain IS NOT NULL
+        ORDER BY p.seq DESC LIMIT 1),
+    ledger_chain(:genesis, (SELECT group_concat(hex(COALESCE(o.digest, zeroblob(33))), '') FROM (
+            SELECT e.digest FROM {schema}checkpoint_log e
+            WHERE e.session_id = :session_id AND e.agent_id = :agent_id
+                AND e.checkpoint_type <> 'write_rejected' ORDER BY e.seq) o), :digest))
+
 -- name: begin_read
 BEGIN DEFERRED;
 
@@ -122,8 +137,8 @@ INSERT INTO {schema}ledger_migrations (number, name, applied_at) VALUES (:number
 
 -- name: claim
 INSERT INTO {schema}agent_state_ledger AS l
-    (session_id, agent_id, checkpoint_id, version, writer, owner, state, updated_at)
-SELECT :session_id, '', :checkpoint_id, 1, :writer, :owner, :state, :now
+    (session_id, agent_id, checkpoint_id, version, writer, owner, state, digest, updated_at)
+SELECT :session_id, '', :checkpoint_id, 1, :writer, :owner, :state, :head_digest, :now
 WHERE :read_version IS NULL OR :read_version = 0
     OR EXISTS (SELECT 1 FROM {schema}agent_state_ledger e WHERE e.session_id = :session_id AND e.agent_id = '')
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
@@ -132,6 +147,7 @@ ON CONFLICT (session_id, agent_id) DO UPDATE SET
     writer = excluded.writer,
     owner = excluded.owner,
     state = COALESCE(excluded.state, l.state),
+    digest = CASE WHEN excluded.checkpoint_id IS NULL THEN l.digest ELSE excluded.digest END,
     updated_at = excluded.updated_at,
     deleted_at = NULL
 WHERE l.writer = :writer
@@ -141,7 +157,8 @@ RETURNING version;
 
 -- name: advance_root
 UPDATE {schema}agent_state_ledger SET
-    checkpoint_id = :checkpoint_id, version = version + 1, state = :state, updated_at = :now
+    checkpoint_id = :checkpoint_id, version = version + 1, state = :state, digest = :head_digest,
+    updated_at = :now
 WHERE session_id = :session_id AND agent_id = '' AND writer = :writer
 RETURNING version;
 
@@ -151,15 +168,20 @@ WHERE session_id = :session_id AND agent_id = '' AND writer = :writer;
 
 -- name: advance_namespace
 INSERT INTO {schema}agent_state_ledger AS l
-    (session_id, agent_id, checkpoint_id, version, writer, state, updated_at)
-SELECT :session_id, :agent_id, :checkpoint_id, 1, :writer, :state, :now
+    (session_id, agent_id, checkpoint_id, version, writer, state, digest, updated_at)
+SELECT :session_id, :agent_id, :checkpoint_id, 1, :writer, :state, :head_digest, :now
 WHERE {guard}
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
     checkpoint_id = excluded.checkpoint_id,
     version = l.version + 1,
     writer = excluded.writer,
     state = excluded.state,
+    digest = excluded.digest,
     updated_at = excluded.updated_at;
+
+-- name: share_namespace
+-- before an entry that is no checkpoint: of a namespace whose first checkpoint is on its way there is no row to lock
+SELECT :session_id, :agent_id;
 
 -- name: insert_memory
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)
@@ -179,21 +201,23 @@ ON CONFLICT (session_id, memory_id) DO NOTHING;
 -- name: insert_checkpoint
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, payload, memory_ids, state_bytes, body, created_at)
+     run_id, payload, memory_ids, state_bytes, body, created_at, digest, chain)
 SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload, :memory_ids, :state_bytes,
     -- what is taken over from a parent is only safe while the parent exists; a NULL body breaks the CHECK
     CASE WHEN :reused_from IS NULL OR EXISTS (
         SELECT 1 FROM {schema}checkpoint_log p
         WHERE p.session_id = :session_id AND p.agent_id = :agent_id AND p.checkpoint_id = :reused_from
             AND p.checkpoint_type = 'checkpoint') THEN :body END,
-    :now
+    :now, :digest, CASE WHEN :digest IS NOT NULL THEN {chained} END
 WHERE {guard};
 
 -- name: insert_rejection
 -- not again if its commit has gone through and only the answer was lost: then it is among the latest
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, attempt_id, payload, created_at)
-SELECT :session_id, :agent_id, 'write_rejected', :checkpoint_id, :parent_id, :attempt_id, :payload, :now
+    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, attempt_id, payload, created_at,
+     digest, chain)
+SELECT :session_id, :agent_id, 'write_rejected', :checkpoint_id, :parent_id, :attempt_id, :payload, :now,
+    :digest, CASE WHEN :locked = 1 THEN {chained} END
 WHERE :attempt_id NOT IN (
     SELECT r.attempt_id FROM (
         SELECT l.attempt_id FROM {schema}checkpoint_log l
@@ -203,9 +227,9 @@ WHERE :attempt_id NOT IN (
 -- name: insert_call
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
-     attempt_id, payload, memory_ids, body, created_at)
+     attempt_id, payload, memory_ids, body, created_at, digest)
 SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
-    :attempt_id, :payload, :memory_ids, :body, :now
+    :attempt_id, :payload, :memory_ids, :body, :now, :digest
 WHERE {guard}
 ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS NOT NULL DO NOTHING;
 
@@ -225,9 +249,9 @@ ON CONFLICT (session_id, memory_id) DO NOTHING;
 -- name: insert_call_end
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
-     attempt_id, payload, memory_ids, body, created_at)
+     attempt_id, payload, memory_ids, body, created_at, digest)
 SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
-    :attempt_id, :payload, :memory_ids, :body, :now
+    :attempt_id, :payload, :memory_ids, :body, :now, :digest
 WHERE EXISTS (
     SELECT 1 FROM {schema}checkpoint_log s
     WHERE s.session_id = :session_id AND s.call_id = :call_id AND s.attempt_id = :attempt_id
@@ -236,8 +260,10 @@ ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS 
 
 -- name: insert_write
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx, :task_path, :channel, :place, :memory_ids
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids,
+     digest, together)
+SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx, :task_path, :channel, :place, :memory_ids,
+    :digest, NULLIF(:together, 0)
 WHERE {guard} AND EXISTS (
     SELECT 1 FROM {schema}checkpoint_log c
     WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
@@ -246,15 +272,18 @@ ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO NOTHING;
 
 -- name: replace_write
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx, :task_path, :channel, :place, :memory_ids
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids,
+     digest, together)
+SELECT :session_id, :agent_id, :checkpoint_id, :task_id, :idx, :task_path, :channel, :place, :memory_ids,
+    :digest, NULLIF(:together, 0)
 WHERE {guard} AND EXISTS (
     SELECT 1 FROM {schema}checkpoint_log c
     WHERE c.session_id = :session_id AND c.agent_id = :agent_id AND c.checkpoint_id = :checkpoint_id
         AND c.checkpoint_type = 'checkpoint')
 ON CONFLICT (session_id, agent_id, checkpoint_id, task_id, idx) DO UPDATE SET
     task_path = excluded.task_path, channel = excluded.channel,
-    place = excluded.place, memory_ids = excluded.memory_ids;
+    place = excluded.place, memory_ids = excluded.memory_ids,
+    digest = excluded.digest, together = excluded.together;
 
 -- name: touch_session
 INSERT INTO {schema}sessions AS s
@@ -526,8 +555,13 @@ SELECT l.version FROM {schema}agent_state_ledger l WHERE l.session_id = :session
 INSERT INTO {schema}agent_state_ledger AS l (session_id, agent_id, version, writer, updated_at, deleted_at)
 VALUES (:session_id, '', 1, :writer, :now, :now)
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
-    version = l.version + 1, writer = excluded.writer, checkpoint_id = NULL, state = NULL, owner = NULL,
+    version = l.version + 1, writer = excluded.writer, checkpoint_id = NULL, state = NULL, digest = NULL, owner = NULL,
     updated_at = excluded.updated_at, deleted_at = excluded.deleted_at;
+
+-- name: note_deletion
+UPDATE {schema}agent_state_ledger SET deleted_through = COALESCE((
+    SELECT MAX(c.seq) FROM {schema}checkpoint_log c WHERE c.session_id = :session_id), deleted_through)
+WHERE session_id = :session_id AND agent_id = '';
 
 -- name: find_tombstones
 SELECT l.session_id FROM {schema}agent_state_ledger l WHERE l.deleted_at < :expired
@@ -610,19 +644,33 @@ FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND c.checkpoint_type = 'checkpoint' ORDER BY c.seq;
 
 -- name: read_session_entries
-SELECT {entry}, c.body, c.memory_ids
+SELECT {entry}, c.body, c.memory_ids, c.root_checkpoint_id, c.digest, c.chain
 FROM {schema}checkpoint_log c WHERE c.session_id = :session_id ORDER BY c.seq;
 
 -- name: read_session_writes
-SELECT p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids
+SELECT p.agent_id, p.checkpoint_id, p.task_path, p.task_id, p.idx, p.channel, p.place, p.memory_ids, p.digest, p.together
 FROM {schema}pending_writes p WHERE p.session_id = :session_id;
 
 -- name: read_session_chunks
-SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children
+SELECT m.session_id, m.memory_id, m.encoding, m.content, m.children, m.plain_bytes
 FROM {schema}agent_memory m WHERE m.session_id = :session_id;
 
 -- name: read_session_heads
 SELECT l.agent_id, l.checkpoint_id FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id;
+
+-- name: read_session_ledger
+SELECT l.agent_id, l.checkpoint_id, l.version, l.state, l.digest, l.deleted_at, l.deleted_through
+FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id ORDER BY l.agent_id;
+
+-- name: read_log_heads
+SELECT l.session_id, l.agent_id, c.seq, c.chain
+FROM {schema}agent_state_ledger l JOIN {schema}checkpoint_log c
+    ON c.session_id = l.session_id AND c.agent_id = l.agent_id AND c.seq = (
+        SELECT p.seq FROM {schema}checkpoint_log p
+        WHERE p.session_id = l.session_id AND p.agent_id = l.agent_id AND p.chain IS NOT NULL
+        ORDER BY p.seq DESC LIMIT 1)
+WHERE l.session_id = :session_id AND l.deleted_at IS NULL -- what a deleted thread has will be gone soon
+ORDER BY l.agent_id;
 
 -- name: delete_checkpoint
 DELETE FROM {schema}checkpoint_log
@@ -634,7 +682,7 @@ DELETE FROM {schema}pending_writes
 WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :checkpoint_id;
 
 -- name: move_head
-UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NULL, updated_at = :now
+UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NULL, digest = NULL, updated_at = :now
 WHERE session_id = :session_id AND agent_id = :agent_id;
 
 -- name: delete_settled_calls
@@ -660,14 +708,38 @@ WITH RECURSIVE roots (session_id, ids) AS (
 DELETE FROM {schema}agent_memory
 WHERE session_id = :session_id AND memory_id NOT IN (SELECT memory_id FROM needed);
 
+-- name: read_log_ends
+SELECT n.agent_id, n.entries, n.latest, (
+    SELECT p.chain FROM {schema}checkpoint_log p
+    WHERE p.session_id = :session_id AND p.agent_id = n.agent_id AND p.chain IS NOT NULL
+    ORDER BY p.seq DESC LIMIT 1)
+FROM (
+    SELECT c.agent_id, count(*) AS entries, MAX(c.seq) AS latest
+    FROM {schema}checkpoint_log c WHERE c.session_id = :session_id GROUP BY c.agent_id) n
+ORDER BY n.agent_id;
+
+-- name: delete_mark
+DELETE FROM {schema}checkpoint_log
+WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_type = :checkpoint_type;
+
+-- name: insert_mark
+-- the chain begins anew, over everything that is left before it
+INSERT INTO {schema}checkpoint_log
+    (session_id, agent_id, checkpoint_type, payload, created_at, digest, chain)
+SELECT :session_id, :agent_id, :checkpoint_type, :payload, :now, :digest,
+    ledger_chain(:genesis, (SELECT group_concat(hex(COALESCE(o.digest, zeroblob(33))), '') FROM (
+            SELECT e.digest FROM {schema}checkpoint_log e
+            WHERE e.session_id = :session_id AND e.agent_id = :agent_id
+                AND (e.checkpoint_type <> 'write_rejected' OR e.chain IS NOT NULL) ORDER BY e.seq) o), :digest);
+
 -- name: copy_ledger
 INSERT INTO {schema}agent_state_ledger AS l
-    (session_id, agent_id, checkpoint_id, version, writer, owner, state, updated_at)
-SELECT :target_id, s.agent_id, s.checkpoint_id, s.version, :writer, NULL, s.state, :now
+    (session_id, agent_id, checkpoint_id, version, writer, owner, state, digest, updated_at)
+SELECT :target_id, s.agent_id, s.checkpoint_id, s.version, :writer, NULL, s.state, s.digest, :now
 FROM {schema}agent_state_ledger s WHERE s.session_id = :session_id AND s.deleted_at IS NULL
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
     checkpoint_id = excluded.checkpoint_id, version = l.version + 1, writer = excluded.writer,
-    state = excluded.state, updated_at = excluded.updated_at, deleted_at = NULL
+    state = excluded.state, digest = excluded.digest, updated_at = excluded.updated_at, deleted_at = NULL
 WHERE l.deleted_at IS NOT NULL
 RETURNING agent_id;
 
@@ -678,9 +750,9 @@ SELECT :target_id, CASE WHEN s.status = 'active' THEN 'paused' ELSE s.status END
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log
     (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
-     run_id, task_id, call_id, attempt_id, payload, memory_ids, state_bytes, body, created_at)
+     run_id, task_id, call_id, attempt_id, payload, memory_ids, state_bytes, body, created_at, digest)
 SELECT :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
-    c.run_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at
+    c.run_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at, c.digest
 FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND (c.checkpoint_type = 'checkpoint' OR c.checkpoint_type LIKE 'tool_call_%')
 ORDER BY c.seq;
@@ -691,8 +763,10 @@ SELECT :target_id, m.memory_id, m.encoding, m.plain_bytes, m.content, m.children
 
 -- name: copy_writes
 INSERT INTO {schema}pending_writes
-    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids)
-SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.place, p.memory_ids
+    (session_id, agent_id, checkpoint_id, task_id, idx, task_path, channel, place, memory_ids,
+     digest, together)
+SELECT :target_id, p.agent_id, p.checkpoint_id, p.task_id, p.idx, p.task_path, p.channel, p.place, p.memory_ids,
+    p.digest, p.together
 FROM {schema}pending_writes p WHERE p.session_id = :session_id;
 
 -- name: set_ttl
