@@ -171,8 +171,12 @@ def subject(entry: LogEntry) -> str:
 
 
 def values(entry: LogEntry) -> list[str]:
-    """What the log shows of arguments, results and errors, or of what was refused."""
+    """What the log shows of arguments, results and errors, or of what was refused, pruned or copied."""
     told = entry.payload
+    if entry.checkpoint_type == "history_pruned":
+        return [f"{told.get('removed')} entries removed"]
+    if entry.checkpoint_type == "history_copied":
+        return [f"from thread {told.get('thread')}"]
     if entry.call_id is None:
         return [str(told["message"])] if told.get("message") else []
     shown = [told[name] for name in ("arguments", "result", "error") if name in told]

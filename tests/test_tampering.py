@@ -363,6 +363,8 @@ def test_nothing_that_is_done_on_purpose_is_found(fresh: Callable[[], str], opti
             overtaken = [f.what for f in differing if f.thread_id == thread and not f.where.startswith("memory")]
             if what in ("pruned", "went on and pruned again") and options.get("chain_log", True):
                 assert saver.verify(thread).pruned == 1
+                assert "entries removed" in saver.history(thread)._repr_html_()
+                assert "from thread l" in saver.history(thread)._repr_html_()
             if what == "went on and pruned again" and options.get("chain_log", True):
                 assert any("pruned since" in words for words in overtaken), overtaken
             if what in ("deleted", "begun anew") and options.get("chain_log", True):
