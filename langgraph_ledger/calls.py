@@ -103,6 +103,7 @@ def record_start(
     run, spot = call.run, call.spot
     run.check()
     yield from _checkpoint_stored(ledger, run, spot, call.conf)
+    run.check()
     entry = _entry(ledger, vault, call, kind, values)
     yield from refuse_if_busy(ledger, run, kind, spot.agent_id, entry.checkpoint_id)
     start = _Start(ledger, run, entry)

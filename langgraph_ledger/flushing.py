@@ -15,7 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph_ledger.conflicts import StateConflict
@@ -25,7 +25,7 @@ from langgraph_ledger.flow import Flow, Turn, adrive, drive
 from langgraph_ledger.operations.checkpoints import BEHIND
 from langgraph_ledger.policies import Batched
 from langgraph_ledger.runs import Run
-from langgraph_ledger.statements import Access, Batch, Operation, Steps
+from langgraph_ledger.statements import Access, Batch, Operation, Statement, Steps
 
 MAX_BYTES = 16 * 2**20
 """How many bytes may wait, whatever the policy says."""
@@ -344,7 +344,7 @@ def together(operations: Sequence[Operation[Any]]) -> Operation[list[Any]]:
     def steps() -> Steps[list[Any]]:
         begun = [operation.steps() for operation in operations]
         batches = [next(part) for part in begun]
-        answers = yield Batch(tuple(s for batch in batches for s in batch.statements), last=True)
+        answers = yield Batch(_in_lock_order([s for batch in batches for s in batch.statements]), last=True)
         results, start = [], 0
         for part, batch in zip(begun, batches, strict=True):
             end = start + len(batch.statements)
@@ -356,3 +356,18 @@ def together(operations: Sequence[Operation[Any]]) -> Operation[list[Any]]:
         return results
 
     return Operation("flush", Access.WRITE, steps)
+
+
+def _in_lock_order(statements: Sequence[Statement]) -> tuple[Statement, ...]:
+    """The statements, with a shared lock of a root row made exclusive where the row is updated further on."""
+    found, updated = list[Statement](), set[tuple[str, str]]()
+    for statement in reversed(statements):
+        if statement.name == "advance_root":
+            updated.add(_holder(statement))
+        alone = statement.name == "keep" and _holder(statement) in updated
+        found.append(replace(statement, name="keep_alone") if alone else statement)
+    return tuple(reversed(found))
+
+
+def _holder(statement: Statement) -> tuple[str, str]:
+    return statement.params["session_id"], statement.params["writer"]

@@ -146,8 +146,29 @@ def test_a_clash_is_tried_again(under: Options, owner: psycopg.Connection[Any], 
     assert stored(url) == ["1"]
 
 
-@pytest.mark.parametrize("whose", ["own", "own, asynchronous", "a connection", "a pool"])
-def test_an_error_leaves_no_statement_half_prepared(owner: psycopg.Connection[Any], url: str, whose: str) -> None:
+@pytest.fixture(params=["own", "own, asynchronous", "a connection", "a pool"])
+def impatient(request: pytest.FixtureRequest, url: str) -> Iterator[Flavoured]:
+    """A saver that has one connection, on which nobody waits for a lock for long."""
+    settings = {"options": "-c lock_timeout=30"}
+    options: dict[str, Any] = {}
+    with contextlib.ExitStack() as stack:
+        given: Any = url
+        if request.param == "a connection":
+            given = stack.enter_context(psycopg.connect(url, autocommit=True, **settings))
+        elif request.param == "a pool":
+            pool = psycopg_pool.ConnectionPool(url, min_size=1, max_size=1, kwargs={"autocommit": True, **settings})
+            given = stack.enter_context(pool)
+        else:
+            options = {"max_size": 1, "connection_kwargs": settings}
+        runner = stack.enter_context(asyncio.Runner()) if request.param == "own, asynchronous" else None
+        four = Flavoured(LedgerSaver(given, **options), runner)
+        stack.callback(four.close)
+        yield four
+
+
+def test_a_put_that_fails_leaves_no_statement_half_prepared(
+    owner: psycopg.Connection[Any], url: str, impatient: Flavoured
+) -> None:
     """Whenever it comes: what is sent behind it is skipped, and psycopg may take that for prepared all the same."""
     owner.execute("CREATE SEQUENCE turns")
     owner.execute(
@@ -155,22 +176,27 @@ def test_an_error_leaves_no_statement_half_prepared(owner: psycopg.Connection[An
         " $$ BEGIN IF nextval('turns') % 2 = 0 THEN RAISE EXCEPTION 'not now'; END IF; RETURN NEW; END $$"
     )
     owner.execute("CREATE TRIGGER fail BEFORE INSERT OR UPDATE ON sessions FOR EACH ROW EXECUTE FUNCTION fail()")
-    with contextlib.ExitStack() as stack:
-        given: Any = url
-        if whose == "a connection":
-            given = stack.enter_context(psycopg.connect(url, autocommit=True))
-        elif whose == "a pool":
-            pool = psycopg_pool.ConnectionPool(url, min_size=1, max_size=1, kwargs={"autocommit": True})
-            given = stack.enter_context(pool)
-        options = {"max_size": 1} if whose.startswith("own") else {}
-        runner = stack.enter_context(asyncio.Runner()) if whose == "own, asynchronous" else None
-        four = Flavoured(LedgerSaver(given, **options), runner)
-        stack.callback(four.close)
-        for number in range(12):
-            save(four, at(f"kept {number}"), "1", {"n": [number] * 9})
-            with pytest.raises(DatabaseError, match="not now"):
-                save(four, at(f"lost {number}"), "1", {"n": [number] * 9})
+    for number in range(12):
+        save(impatient, at(f"kept {number}"), "1", {"n": [number] * 9})
+        with pytest.raises(DatabaseError, match="not now"):
+            save(impatient, at(f"lost {number}"), "1", {"n": [number] * 9})
     assert stored(url) == ["1"] * 12
+
+
+@pytest.mark.parametrize("good", [1, 3])
+def test_task_writes_that_fail_leave_no_statement_half_prepared(
+    owner: psycopg.Connection[Any], impatient: Flavoured, good: int
+) -> None:
+    place = save(impatient, at("t"), "1")
+    for number in range(9):
+        with owner.transaction():
+            owner.execute("SELECT 1 FROM agent_state_ledger FOR UPDATE")
+            with pytest.raises(DatabaseUnavailable, match="lock_timeout"):
+                impatient.put_writes(place, [("n", [number] * 9)], f"lost {number}")
+        for more in range(good):
+            impatient.put_writes(place, [("n", [number] * 9)], f"kept {number} {more}")
+    tasks = {task for task, _, _ in impatient.get_tuple(at("t")).pending_writes}
+    assert tasks == {f"kept {number} {more}" for number in range(9) for more in range(good)}
 
 
 # --- rights

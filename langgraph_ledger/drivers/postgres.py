@@ -37,7 +37,7 @@ from langgraph_ledger.drivers.connections import (
     configure,
 )
 from langgraph_ledger.drivers.shield import shielded
-from langgraph_ledger.drivers.transact import ATTEMPTS, BEGIN, ROLLBACK, Trace, pause, pause_before_retry, transact
+from langgraph_ledger.drivers.transact import ATTEMPTS, BEGIN, Trace, pause, pause_before_retry, transact
 from langgraph_ledger.errors import (
     DatabaseError,
     DatabaseUnavailable,
@@ -287,22 +287,13 @@ class PostgresDriver:
             return cast("T", stop.value)
         except BaseException as error:
             groups.close()
-            _roll_back(connection, self._dialect)
-            if self._half_prepared(connection, error):
-                connection.close()
+            _roll_back(connection, error)
             if hurried and isinstance(error, pg.LockNotAvailable):
                 raise ThreadLocked(
                     f"{operation.name}: {str(error).strip()}. A save on the event loop that this call holds up has"
                     " the thread: use the async methods"
                 ) from error
             raise
-
-    def _half_prepared(self, connection: Any, error: BaseException) -> bool:
-        """Whether psycopg may take statements for prepared that the server has skipped, behind one that failed in a
-        pipeline: each of them would fail from now on. A pool makes another connection; on the only one that a caller
-        has, nothing is prepared."""
-        failed = not isinstance(error, LedgerError)
-        return failed and connection is not self._given and connection.prepare_threshold is not None
 
     def _set_patience(self, connection: Any, operation: Operation[Any]) -> None:
         if isinstance(connection, (OwnConnection, OwnAsyncConnection)):
@@ -343,8 +334,7 @@ class PostgresDriver:
             if self._dialect.arrays[statement.name]:
                 return cursor.execute(text, self._columns(statement))
             return cursor.executemany(text, statement.many)
-        prepare = False if cursor.connection is self._given else None  # see `_half_prepared`
-        return cursor.execute(text, statement.params, binary=True, prepare=prepare)
+        return cursor.execute(text, statement.params, binary=True)
 
     def _columns(self, statement: Statement) -> dict[str, Any]:
         """Many rows as one set of parameters: lists where the query takes arrays, else what the first row has.
@@ -424,9 +414,7 @@ class PostgresDriver:
             return cast("T", stop.value)
         except BaseException as error:
             groups.close()
-            await _aroll_back(connection, self._dialect)
-            if self._half_prepared(connection, error):
-                await connection.close()
+            await _aroll_back(connection, error)
             raise
 
     async def _asend(self, connection: psycopg.AsyncConnection[Any], group: Sequence[Statement]) -> list[Rows]:
@@ -500,21 +488,31 @@ async def _apause(trace: Trace | None, event: str, name: str) -> None:
         await asyncio.sleep(seconds)
 
 
-def _roll_back(connection: psycopg.Connection[Any], dialect: sql.Dialect) -> None:
-    """Leaves the connection idle, or closed if that cannot be had."""
+def _roll_back(connection: psycopg.Connection[Any], error: BaseException) -> None:
+    """Leaves the connection idle, with nothing half prepared on it; or closed if that cannot be had."""
     try:
-        if connection.info.transaction_status is not TransactionStatus.IDLE:
-            connection.execute(dialect.texts[ROLLBACK.name])
+        if _may_be_half_prepared(connection, error):
+            connection.execute("BEGIN")
+        connection.rollback()
     except BaseException:
         connection.close()
 
 
-async def _aroll_back(connection: psycopg.AsyncConnection[Any], dialect: sql.Dialect) -> None:
+async def _aroll_back(connection: psycopg.AsyncConnection[Any], error: BaseException) -> None:
     try:
-        if connection.info.transaction_status is not TransactionStatus.IDLE:
-            await connection.execute(dialect.texts[ROLLBACK.name])
+        if _may_be_half_prepared(connection, error):
+            await connection.execute("BEGIN")
+        await connection.rollback()
     except BaseException:
         await connection.close()
+
+
+def _may_be_half_prepared(connection: Any, error: BaseException) -> bool:
+    """Whether psycopg may take statements for prepared which the server has skipped, behind one that failed in a
+    pipeline that was a transaction of its own: each of them would fail from now on. psycopg forgets what it has
+    prepared when it rolls back, for which there has to be a transaction."""
+    ended = connection.info.transaction_status is TransactionStatus.IDLE
+    return ended and connection.prepare_threshold is not None and not isinstance(error, LedgerError)
 
 
 def _check_idle(connection: Any) -> None:

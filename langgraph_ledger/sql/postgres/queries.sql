@@ -178,12 +178,20 @@ SELECT version FROM {schema}agent_state_ledger
 WHERE session_id = :session_id AND agent_id = '' AND writer = :writer
 FOR SHARE;
 
+-- name: keep_alone
+-- where the same transaction moves the head on later: it must not wait for others who share the row while it holds a lock
+-- that they wait for
+SELECT version FROM {schema}agent_state_ledger
+WHERE session_id = :session_id AND agent_id = '' AND writer = :writer
+FOR NO KEY UPDATE;
+
 -- name: advance_namespace
 INSERT INTO {schema}agent_state_ledger AS l
     (session_id, agent_id, checkpoint_id, version, writer, state, digest, updated_at)
 SELECT :session_id, :agent_id, :checkpoint_id, 1, :writer, :state::jsonb, :head_digest::bytea, :now::timestamptz
--- waits for whoever appends to the namespace's log: what is appended from now on comes behind this checkpoint
-FROM (SELECT pg_advisory_xact_lock(hashtextextended(:agent_id, hashtextextended(:session_id, 0))) AS locked) a
+-- waits for whoever appends to the namespace's log: what is appended from now on comes behind this checkpoint. Namespaces
+-- share 64 locks a session, for a transaction may save to thousands of them, and a server has room for some thousands
+FROM (SELECT pg_advisory_xact_lock(hashtextextended(:session_id, hashtextextended(:agent_id, 0) & 63)) AS locked) a
 WHERE {guard}
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
     checkpoint_id = excluded.checkpoint_id,
@@ -195,7 +203,7 @@ ON CONFLICT (session_id, agent_id) DO UPDATE SET
 
 -- name: share_namespace
 -- before an entry that is no checkpoint: of a namespace whose first checkpoint is on its way there is no row to lock
-SELECT pg_advisory_xact_lock_shared(hashtextextended(:agent_id, hashtextextended(:session_id, 0)));
+SELECT pg_advisory_xact_lock_shared(hashtextextended(:session_id, hashtextextended(:agent_id, 0) & 63));
 
 -- name: insert_memory
 INSERT INTO {schema}agent_memory (session_id, memory_id, encoding, plain_bytes, content, children)

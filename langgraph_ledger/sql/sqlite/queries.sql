@@ -166,6 +166,10 @@ RETURNING version;
 SELECT version FROM {schema}agent_state_ledger
 WHERE session_id = :session_id AND agent_id = '' AND writer = :writer;
 
+-- name: keep_alone
+SELECT version FROM {schema}agent_state_ledger
+WHERE session_id = :session_id AND agent_id = '' AND writer = :writer;
+
 -- name: advance_namespace
 INSERT INTO {schema}agent_state_ledger AS l
     (session_id, agent_id, checkpoint_id, version, writer, state, digest, updated_at)

@@ -1,10 +1,11 @@
-ALTER TABLE {schema}checkpoint_log ADD COLUMN digest BYTEA;
-
-ALTER TABLE {schema}checkpoint_log ADD COLUMN chain BYTEA;
-
+-- in the order in which a save takes locks: heads, the log, writes
 ALTER TABLE {schema}agent_state_ledger ADD COLUMN digest BYTEA;
 
 ALTER TABLE {schema}agent_state_ledger ADD COLUMN deleted_through BIGINT;
+
+ALTER TABLE {schema}checkpoint_log ADD COLUMN digest BYTEA;
+
+ALTER TABLE {schema}checkpoint_log ADD COLUMN chain BYTEA;
 
 ALTER TABLE {schema}pending_writes ADD COLUMN digest BYTEA;
 
