@@ -12,6 +12,11 @@ from tests.four_ways import Backend, Flavoured
 from tests.postgres_server import create_database, drop_database, own_server
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """More than there are processors: half of the time tests wait, for disks and for processes that they start."""
+    return 2 * (os.cpu_count() or 1)
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """A running server: the one whose URL is in the environment, or one of this test process's own."""
