@@ -58,6 +58,10 @@ class Proxy:
         for line in self.lines:
             line.passes.clear()
 
+    def stall_new(self) -> None:
+        """From now on nothing passes on lines that are new."""
+        self._new_pass = False
+
     def flow(self) -> None:
         """Ends a stall."""
         self._new_pass = True

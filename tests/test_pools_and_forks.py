@@ -67,6 +67,24 @@ def test_the_first_call_connects_once(fresh_postgres_url: Callable[[], str], fla
         proxy.close()
 
 
+def test_a_loop_ends_while_its_pool_connects(fresh_postgres_url: Callable[[], str]) -> None:
+    proxy = Proxy(fresh_postgres_url())
+    saver = LedgerSaver(proxy.url)
+
+    async def use() -> None:
+        await saver.aget_tuple(at("t"))
+        proxy.stall_new()
+        await asyncio.gather(*(saver.aget_tuple(at("t")) for _ in range(5)))
+
+    program = threading.Thread(target=lambda: asyncio.run(use()), daemon=True)
+    program.start()
+    program.join(60)
+    assert len(proxy.lines) > 1, "one of its connections was on its way"
+    assert not program.is_alive()
+    saver.close()
+    proxy.close()
+
+
 def test_a_pool_is_used_and_not_exceeded(fresh_postgres_url: Callable[[], str]) -> None:
     """The backends that did it are noted by the database itself."""
     url = fresh_postgres_url()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import select
 import time
@@ -128,6 +129,26 @@ def abeginning_with(first: OwnAsyncConnection) -> type[OwnAsyncConnection]:
                 return await OwnAsyncConnection.connect(*args, **kwargs)
 
     return Beginning
+
+
+class OwnAsyncPool(AsyncConnectionPool[Any]):
+    """Its workers end when they are cancelled, as `asyncio.run()` does in the end. psycopg_pool's go on if they were
+    just connecting, and wait for the next thing to do: the program would never end."""
+
+    @classmethod
+    async def worker(cls, q: Any) -> None:
+        await super().worker(_UntilCancelled(q))  # type: ignore[arg-type]
+
+
+class _UntilCancelled:
+    def __init__(self, queue: asyncio.Queue[Any]) -> None:
+        self._queue = queue
+
+    async def get(self) -> Any:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise asyncio.CancelledError
+        return await self._queue.get()
 
 
 _WHO = "SELECT pg_backend_pid(), current_setting('transaction_isolation'), current_setting('transaction_read_only')"

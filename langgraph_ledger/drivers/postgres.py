@@ -27,6 +27,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool, PoolClosed, PoolTi
 from langgraph_ledger import sql
 from langgraph_ledger.drivers.connections import (
     OwnAsyncConnection,
+    OwnAsyncPool,
     OwnConnection,
     Silence,
     abeginning_with,
@@ -387,7 +388,7 @@ class PostgresDriver:
                         " asyncio.SelectorEventLoop"
                     )
                 first = await OwnAsyncConnection.connect(self._url or "", **self._pool_options["kwargs"])
-                pool: AsyncConnectionPool[Any] = AsyncConnectionPool(
+                pool: AsyncConnectionPool[Any] = OwnAsyncPool(
                     self._url or "",
                     check=lambda connection: acheck_alive(connection, pool),
                     connection_class=abeginning_with(first),
