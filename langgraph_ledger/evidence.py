@@ -21,7 +21,7 @@ from langgraph_ledger.chains import (
     of_write,
 )
 from langgraph_ledger.errors import InvalidInput
-from langgraph_ledger.operations.verification import Entry, Everything, LedgerRow
+from langgraph_ledger.operations.verification import Entry, Everything, LedgerRow, entry_place
 from langgraph_ledger.places import WriteRow
 from langgraph_ledger.records import from_json
 from langgraph_ledger.vault import KEYED_STAMP, Vault, open_stamp
@@ -29,11 +29,6 @@ from langgraph_ledger.vault import KEYED_STAMP, Vault, open_stamp
 CHECKPOINT = "checkpoint"
 Head = Mapping[str, Any]
 """The end of a namespace's chain: `thread_id`, `checkpoint_ns`, `seq` of its entry, `chain` in hexadecimal."""
-
-
-def entry_place(seq: int, agent_id: str) -> str:
-    """Names an entry of a log."""
-    return f"entry {seq} of its log" + (f", namespace {agent_id!r}" if agent_id else "")
 
 
 class Evidence:
@@ -54,7 +49,9 @@ class Evidence:
     def entry(self, entry: Entry) -> str | None:
         """What is wrong with what an entry says."""
         stamp = self._stamp(entry.digest)
-        if entry.digest is None or stamp is None:
+        if entry.digest is None:
+            return "its digest was removed: no saver makes a chain without one" if entry.chain else None
+        if stamp is None:
             return None
         if stamp is open_stamp and not self.vault.is_open and entry.body is not None:
             return "it was not written with this key: its digest is one that anybody can compute"
@@ -163,35 +160,43 @@ class Evidence:
 
     @property
     def unchained(self) -> int:
-        """How many entries have no digest."""
-        return sum(entry.digest is None for entry in self.found.entries)
+        """How many entries and pending writes have no digest."""
+        writes = sum(row.digest is None for _, _, row in self.found.writes)
+        return writes + sum(entry.digest is None for entry in self.found.entries)
 
     def against(self, head: Head) -> tuple[str, str, bool] | None:
         """Where a head that was kept elsewhere is not in the log, why, and whether that is harmless."""
         agent_id, seq = head["checkpoint_ns"], head["seq"]
         where = entry_place(seq, agent_id)
         entry = self._by_place.get((agent_id, seq))
+        if not head["chain"]:
+            return where, "its chain could not be read when the head was exported: somebody had altered it", False
         if entry is not None and entry.chain is not None and entry.chain.hex() == head["chain"]:
             return None
         if mark := self._mark(agent_id, seq):
             return where, f"its history was pruned since: {mark}", True
-        root = next((row for row in self.found.heads if row.agent_id == ""), None)
-        if root is not None and root.deleted_through is not None and root.deleted_through >= seq:
+        if self._deleted_through >= seq:
             return where, "the thread was deleted since", True
         if entry is None:
             return where, "it was removed: the head names it, and no prune and no deletion is on record", False
         return where, "its chain is another than the head's: what stands before it was written anew", False
+
+    @property
+    def _deleted_through(self) -> int:
+        """Up to which number the thread's entries were deleted: 0 if there still are such."""
+        through = next((row.deleted_through for row in self.found.heads if row.agent_id == ""), None) or 0
+        return through if all(entry.seq > through for entry in self.found.entries) else 0
 
     def _mark(self, agent_id: str, seq: int) -> str | None:
         for entry in reversed(self.found.entries):
             if entry.kind != PRUNED or entry.agent_id not in ("", agent_id):
                 continue
             try:
-                facts = from_json(entry.row[8])
-            except ValueError:
+                facts, when = from_json(entry.row[8]), as_moment(entry.row[9])
+            except (TypeError, ValueError, OverflowError):
                 continue
             if isinstance(facts.get("through"), int) and facts["through"] >= seq:
-                return f"{facts.get('removed')} entries, at {as_moment(entry.row[9])}"
+                return f"{facts.get('removed')} entries, at {when}"
         return None
 
 

@@ -12,8 +12,8 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_ledger import ids
 from langgraph_ledger.branches import REJECTED
 from langgraph_ledger.calls import call_label
-from langgraph_ledger.errors import InvalidInput, NotALedger, ValueNotRestorable
-from langgraph_ledger.evidence import Evidence, Head, checked_heads, entry_place
+from langgraph_ledger.errors import DatabaseError, DatabaseUnavailable, InvalidInput, ValueNotRestorable
+from langgraph_ledger.evidence import Evidence, Head, checked_heads
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.operations.retention import PAGE
@@ -22,9 +22,11 @@ from langgraph_ledger.operations.verification import (
     Entry,
     Everything,
     check_database,
+    entry_place,
     find_threads,
     read_everything,
     read_log_heads,
+    write_place,
 )
 from langgraph_ledger.places import WriteRow, body_label, unpack_body, unpack_sealed, unpack_write
 from langgraph_ledger.shelf import Shelf
@@ -50,7 +52,8 @@ class Finding:
 class Findings(list[Finding]):
     """What was found, and in how many threads it was looked for: `threads`, of which one that is not there is none.
 
-    `pruned` are those of which a prune has removed something, `unchained` all entries of logs that have no digest.
+    `pruned` are those of which a prune has removed something, `unchained` all entries of logs and pending writes that
+    have no digest.
     """
 
     def __init__(self, found: Iterable[Finding] = (), threads: int = 0, pruned: int = 0, unchained: int = 0) -> None:
@@ -96,14 +99,17 @@ def log_heads(ledger: Ledger, thread_id: str | None) -> Flow[list[dict[str, Any]
     while True:
         page = yield find_threads(after)
         for session_id in page:
-            heads += _as_heads((yield read_log_heads(session_id)))
+            if isinstance(session_id, str):
+                heads += _as_heads((yield read_log_heads(session_id)))
         if len(page) < PAGE:
             return heads
         after = page[-1]
 
 
 def _as_heads(rows: Rows) -> list[dict[str, Any]]:
-    return [{"thread_id": s, "checkpoint_ns": a, "seq": seq, "chain": chain.hex()} for s, a, seq, chain in rows]
+    """A chain that somebody has altered is no reason to stop: it is told as one that no log has."""
+    chains = [(*place, chain.hex() if isinstance(chain, bytes) else "") for *place, chain in rows]
+    return [{"thread_id": s, "checkpoint_ns": str(a), "seq": seq, "chain": chain} for s, a, seq, chain in chains]
 
 
 def _verify_all(ledger: Ledger, serde: SerializerProtocol, heads: Mapping[str, Sequence[Head]]) -> Flow[Findings]:
@@ -114,12 +120,8 @@ def _verify_all(ledger: Ledger, serde: SerializerProtocol, heads: Mapping[str, S
     while True:
         page = yield find_threads(after)
         for session_id in page:
-            try:
-                missing.discard(session_id)
-                found = yield from _verify_one(ledger, serde, session_id, heads.get(session_id, ()))
-            except (NotALedger, InvalidInput) as error:  # the others may be whole
-                found = Findings([Finding(session_id, "all of it", str(error))], threads=1)
-            findings.add(found)
+            missing.discard(session_id)
+            findings.add((yield from _verify_any(ledger, serde, session_id, heads)))
         if len(page) < PAGE:
             break
         after = page[-1]
@@ -127,6 +129,20 @@ def _verify_all(ledger: Ledger, serde: SerializerProtocol, heads: Mapping[str, S
         what = "nothing is left of it: it was removed, or deleted longer ago than a deletion is on record"
         findings.append(Finding(session_id, "all of it", what))
     return findings
+
+
+def _verify_any(
+    ledger: Ledger, serde: SerializerProtocol, session_id: Any, heads: Mapping[str, Sequence[Head]]
+) -> Flow[Findings]:
+    """What is wrong with one of many threads; if it cannot be read at all, that, for the others may be whole."""
+    try:
+        if not isinstance(session_id, str):
+            raise InvalidInput("its session_id is no text: no saver has written it")
+        return (yield from _verify_one(ledger, serde, session_id, heads.get(session_id, ())))
+    except DatabaseUnavailable:
+        raise
+    except (DatabaseError, InvalidInput) as error:
+        return Findings([Finding(str(session_id), "all of it", str(error))], threads=1)
 
 
 class _Checks:
@@ -141,11 +157,15 @@ class _Checks:
         self.is_thread = rows or found.session is not None  # a tombstone, or a refusal that it has outlived, is none
 
     def findings(self) -> Iterator[Finding]:
+        for where, what in self.found.mistyped:
+            yield Finding(self.session_id, where, what)
         for where, check in self._rows():
             try:
                 wrong = check()
             except ValueNotRestorable as error:
                 wrong = str(error).removeprefix(f"thread {self.session_id!r}, ").removeprefix(f"{where}: ")
+            except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
+                wrong = f"it was changed: {error}"  # to something that nobody has thought of
             if wrong:
                 yield Finding(self.session_id, where, wrong)
         for where, wrong in self.evidence.findings():
@@ -174,7 +194,7 @@ class _Checks:
                 where = f"call {call_id!r}, {kind}"
                 yield where, partial(self._call, where, call_label(call_id, attempt_id, kind), body, memory_ids)
         for agent_id, checkpoint_id, row in self.found.writes:
-            where = f"namespace {agent_id!r}, checkpoint {checkpoint_id}, write {row.idx} of task {row.task_id}"
+            where = write_place(agent_id, checkpoint_id, row)
             if (agent_id, checkpoint_id) not in there:
                 yield where, partial(str, "its checkpoint is missing")
             yield where, partial(self._write, where, (agent_id, checkpoint_id), row)

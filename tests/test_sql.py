@@ -71,9 +71,13 @@ def test_both_databases_have_the_same_tables_and_columns(sqlite_path: str, fresh
     assert columns(sqlite_path) == columns(fresh_postgres_url())
 
 
+HIGHEST = "(SELECT MAX(x.seq) FROM checkpoint_log x)"
+"""The highest number of all sessions, from which SQLite numbers on, by itself or as it is told."""
+
+
 def strays_of(name: str) -> list[str]:
     """What a query reads or writes in either database without having it from its session."""
-    return strays(SQLITE.texts[name], "sqlite") + strays(POSTGRES.texts[name], "postgres")
+    return strays(SQLITE.texts[name].replace(HIGHEST, "0"), "sqlite") + strays(POSTGRES.texts[name], "postgres")
 
 
 def test_every_query_stays_within_a_session() -> None:

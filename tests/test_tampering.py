@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,11 @@ from psycopg.types.json import Jsonb
 from typer.testing import CliRunner
 
 from langgraph_ledger import LedgerSaver, StateConflict
-from langgraph_ledger.chains import Link, breaks, continued, exact, genesis, normal, of_entry
+from langgraph_ledger.chains import NO_DIGEST, Link, breaks, continued, exact, genesis, normal, of_entry
 from langgraph_ledger.cli.app import app
 from langgraph_ledger.errors import InvalidInput
-from langgraph_ledger.records import to_json
+from langgraph_ledger.operations.retention import Summary, copy_session
+from langgraph_ledger.records import now, to_json
 from langgraph_ledger.transfers import transfer
 from langgraph_ledger.vault import open_stamp
 from tests.direct import at, query, save, shared_backend
@@ -467,6 +468,126 @@ def test_a_head_that_was_kept_shows_a_log_that_was_written_anew(filled: LedgerSa
     for wrong_heads in ("text", [1], [{"thread_id": "t"}], {"thread_id": "t"}):
         with pytest.raises(InvalidInput):
             filled.verify("t", against=wrong_heads)  # type: ignore[arg-type]
+
+
+def test_a_forged_deletion_excuses_nothing_that_is_there(filled: LedgerSaver, backend: Backend) -> None:
+    heads = filled.log_heads("t")
+
+    def forge(rows: list[dict[str, Any]]) -> None:
+        for row in rows:
+            row["deleted_through"] = 10**6
+
+    with altered(backend, "checkpoint_log", written_anew), altered(backend, "agent_state_ledger", forge):
+        assert any("another than the head's" in f.what for f in filled.verify("t", against=heads) if not f.harmless)
+
+
+def test_no_number_stands_for_two_entries(fresh: Callable[[], str]) -> None:
+    """Whatever is deleted, by whatever way the thread goes on: what comes later has a higher number."""
+    url = fresh()
+    place = Backend("postgres" if url.startswith("postgres") else "sqlite", url)
+    with LedgerSaver(url) as saver:
+        four = Flavoured(saver, None)
+        heads: list[Any] = []
+        used = [0]
+
+        def grown(name: str, run: str = "") -> Any:
+            four.get_tuple(at("t"))
+            where = save(four, at("t"), f"{name}.1", {}, {"run_id": run})
+            return save(four, where, f"{name}.2", {}, {"run_id": run})
+
+        def check(*, anew: bool = True) -> None:
+            """All entries have higher numbers than those before, or if the thread only goes on, the last one has."""
+            numbers = [n for (n,) in query(place, "SELECT seq FROM checkpoint_log WHERE session_id = 't' ORDER BY seq")]
+            assert (numbers[0] if anew else numbers[-1]) > max(used)
+            used.extend(numbers)
+            assert [f for f in saver.verify("t", against=heads) if not f.harmless] == []
+            heads.extend(saver.log_heads("t"))
+
+        save(four, at("source"), "1")
+        stale = grown("a")
+        check()
+        saver.delete_thread("t")
+        grown("b")
+        check()
+        saver.delete_thread("t")
+        with pytest.raises(StateConflict):
+            save(four, stale, "late")
+        check()
+        saver.delete_thread("t")
+        saver.copy_thread("source", "t")
+        check()
+        grown("c", "r")
+        check(anew=False)
+        saver.delete_for_runs(["r"])
+        check(anew=False)
+
+
+def test_a_thread_that_loses_all_its_runs_says_so(fresh: Callable[[], str]) -> None:
+    with LedgerSaver(fresh()) as saver:
+        four = Flavoured(saver, None)
+        save(four, save(four, at("t"), "1", {}, {"run_id": "r"}), "2", {}, {"run_id": "r"})
+        save(four, at("t", ns="sub"), "3", {}, {"run_id": "r"})
+        heads = saver.log_heads()
+        assert {head["checkpoint_ns"] for head in heads} == {"", "sub"}
+        saver.delete_for_runs(["r"])
+        found = saver.verify("t", against=heads)
+        assert [("pruned since" in f.what, f.harmless) for f in found] == [(True, True)] * 2
+        assert (four.get_tuple(at("t")), found.pruned) == (None, 1)
+        save(four, at("t"), "4")
+        saver.copy_thread("t", "copy")
+        heads += saver.log_heads()
+        assert [f for f in saver.verify(None, against=heads) if not f.harmless] == []
+
+
+def test_a_copy_without_a_chain_onto_what_was_deleted(fresh: Callable[[], str]) -> None:
+    url = fresh()
+    with LedgerSaver(url) as chained, LedgerSaver(url, chain_log=False) as plain:
+        where = at("source")
+        for number in range(5):
+            where = save(Flavoured(chained, None), where, f"{number}")
+        save(Flavoured(chained, None), at("target"), "1")
+        chained.delete_thread("target")
+        plain.copy_thread("source", "target")
+        save(Flavoured(chained, None), Flavoured(chained, None).get_tuple(at("target")).config, "9")
+        assert found(chained, None) == []
+
+
+def test_what_lost_its_digest_is_counted(filled: LedgerSaver, backend: Backend) -> None:
+    """A write's digest may be missing for lawful reasons, so that is counted; an entry with a chain always has one."""
+    assert filled.verify("t").unchained == 0
+
+    def strip(rows: list[dict[str, Any]]) -> int:
+        mine = [row for row in rows if row["session_id"] == "t"]
+        for row in mine:
+            row["digest"] = None
+        return len(mine)
+
+    with altered(backend, "pending_writes", strip):
+        assert filled.verify("t").unchained == strip(rows_of(backend, "pending_writes")) > 2
+    last = log(rows_of(backend, "checkpoint_log"), "sub")[-2:]
+
+    def without(rows: list[dict[str, Any]]) -> None:
+        (row,) = (row for row in rows if row["seq"] == last[1]["seq"])
+        row.update(digest=None, payload="{}" if backend.kind == "sqlite" else {})
+        row["chain"] = continued(last[0]["chain"], (), NO_DIGEST)
+
+    with altered(backend, "checkpoint_log", without):
+        where = f"entry {last[1]['seq']} of its log, namespace 'sub'"
+        assert (where, "its digest was removed: no saver makes a chain without one") in found(filled)
+        assert filled.verify("t").unchained == 1
+
+
+def test_the_marks_of_a_copy_take_one_round_trip() -> None:
+    """However many namespaces there are."""
+    ends = [("", 1, 1, None), ("a", 1, 2, None), ("b", 1, 3, None)]
+    answers: dict[str, Any] = {"lock_session": [(1,)], "copy_ledger": [("",)], "read_log_ends": ends}
+    steps = copy_session("s", "t", "token", now(), lambda *_: Summary(frozenset(), frozenset()), stamp=open_stamp)
+    running = steps.steps()
+    sent = [next(running)]
+    with suppress(StopIteration):
+        while True:
+            sent.append(running.send([answers.get(one.name, []) for one in sent[-1].statements]))
+    assert [one.name for one in sent[-1].statements] == ["insert_mark"] * 3
 
 
 def test_with_a_key_nobody_else_can_write_it_anew(fresh: Callable[[], str]) -> None:

@@ -79,7 +79,7 @@ def verify(
         rows = [(f.thread_id, f.where, f.what) for f in (*damaged, *notes)]
         output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
         unused = len(found) - len(damaged) - len(notes)
-        counts = {"with a pruned history": found.pruned, "entries without a digest": found.unchained}
+        counts = {"with a pruned history": found.pruned, "rows without a digest": found.unchained}
         more = "".join(f", {what}: {number}" for what, number in counts.items() if number)
         output.say(f"threads: {found.threads}, damaged rows: {len(damaged)}, unused chunks: {unused}{more}")
     raise typer.Exit(ATTENTION if damaged else 0)

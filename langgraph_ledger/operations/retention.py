@@ -319,22 +319,24 @@ def _log_ends(session_id: str) -> Steps[dict[str, _LogEnd]]:
 
 
 def _begin_anew(session_id: str, before: Mapping[str, _LogEnd], stamp: Stamp, now: str) -> Steps[None]:
-    """Marks what has been removed, in each namespace that has lost entries and keeps others, and in the root's.
+    """Marks what has been removed, in each namespace that has lost entries and keeps others, and in the root's, which
+    speaks for those of which nothing is left.
 
     Marks of earlier prunes go: the new one speaks for them too.
     """
     after = yield from _log_ends(session_id)
     lost = {a for a, end in before.items() if a not in after or after[a].entries < end.entries}
-    marked = [a for a in sorted(lost | {""}) if lost and a in after and before[a].chain is not None]
-    if not marked:
+    if not any(before[agent_id].chain for agent_id in lost):
         return
     through = max(end.latest for end in before.values())
+    marked = sorted({a for a in lost if a in after and before[a].chain} | {""})
     places = [{"session_id": session_id, "agent_id": agent_id} for agent_id in marked]
     yield batch(Statement("delete_mark", many=[{**place, "checkpoint_type": PRUNED} for place in places]))
     marks = []
+    nothing = _LogEnd(0, 0, None)
     for agent_id in marked:
-        end = before[agent_id]
-        facts = {"removed": end.entries - after[agent_id].entries, "through": through}
+        end = before.get(agent_id, nothing)
+        facts = {"removed": end.entries - after.get(agent_id, nothing).entries, "through": through}
         marks.append(_mark(session_id, agent_id, PRUNED, {**facts, "chain": (end.chain or b"").hex()}, stamp, now))
     yield batch(*marks)
 
@@ -397,8 +399,8 @@ def copy_session(
             yield from _cut(target_id, last, checkpoint_id, summarise, now)
         if stamp is not None:
             facts = {"thread": session_id}
-            for agent_id in sorted((yield from _log_ends(target_id))):
-                yield batch(_mark(target_id, agent_id, COPIED, facts, stamp, now))
+            copied = sorted((yield from _log_ends(target_id)))
+            yield batch(*(_mark(target_id, agent_id, COPIED, facts, stamp, now) for agent_id in copied))
         return True
 
     return Operation("copy_thread", Access.WRITE, steps)

@@ -27,7 +27,7 @@ def as_session(row: Row) -> Session:
     try:
         times = (as_time(started), as_time(active), run_id, as_time(run_started) if run_started else None)
         return Session(session_id, state, from_json(metadata), *times, from_json(outcome) if outcome else {})
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueNotRestorable(f"thread {session_id!r}, its row in sessions: it is damaged: {error}") from error
 
 
@@ -88,5 +88,5 @@ def as_entry(row: Row) -> LogEntry:
     facts = (checkpoint_id, parent_id, run_id, task_id)
     try:
         return LogEntry(seq, session_id, agent_id, kind, *facts, from_json(payload), as_time(created_at), *call)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueNotRestorable(f"thread {session_id!r}, entry {seq} of its log: it is damaged: {error}") from error

@@ -64,9 +64,14 @@ c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_
         WHERE k.session_id = :session_id AND k.agent_id = '' AND k.checkpoint_id = c.root_checkpoint_id
             AND k.checkpoint_type = 'checkpoint')
 
+-- fragment: readable
+-- a time that Python has too: another one, which no saver has written, must not keep all other rows from being read
+BETWEEN '0001-01-03 00:00+00'::timestamptz AND '9999-12-29 00:00+00'::timestamptz
+
 -- fragment: entry
 c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
-    c.run_id, c.task_id, c.payload::text, c.created_at, c.call_id, c.attempt_id, c.state_bytes
+    c.run_id, c.task_id, c.payload::text, CASE WHEN c.created_at {readable} THEN c.created_at END, c.call_id,
+    c.attempt_id, c.state_bytes
 
 -- fragment: no_digest
 '\x000000000000000000000000000000000000000000000000000000000000000000'::bytea;
@@ -543,8 +548,9 @@ WHERE c.session_id = :session_id AND c.call_id IS NOT NULL AND c.checkpoint_type
 ORDER BY c.seq;
 
 -- name: read_session
-SELECT s.session_id, s.status, s.metadata::text, s.started_at, s.last_active_at, s.run_id, s.run_started_at,
-    s.outcome::text
+SELECT s.session_id, s.status, s.metadata::text, CASE WHEN s.started_at {readable} THEN s.started_at END,
+    CASE WHEN s.last_active_at {readable} THEN s.last_active_at END, s.run_id,
+    CASE WHEN s.run_started_at {readable} THEN s.run_started_at END, s.outcome::text
 FROM {schema}sessions s WHERE s.session_id = :session_id;
 
 -- name: count_checkpoints
@@ -675,7 +681,7 @@ FROM {schema}agent_memory m WHERE m.session_id = :session_id;
 SELECT l.agent_id, l.checkpoint_id FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id;
 
 -- name: read_session_ledger
-SELECT l.agent_id, l.checkpoint_id, l.version, l.state::text, l.digest, l.deleted_at, l.deleted_through
+SELECT l.agent_id, l.checkpoint_id, l.version, l.state::text, l.digest, l.deleted_at::text, l.deleted_through
 FROM {schema}agent_state_ledger l WHERE l.session_id = :session_id ORDER BY l.agent_id;
 
 -- name: read_log_heads
@@ -750,12 +756,13 @@ SELECT :session_id, :agent_id, :checkpoint_type, :payload::jsonb, :now::timestam
                 AND (e.checkpoint_type <> 'write_rejected' OR e.chain IS NOT NULL)), ''::bytea) || :digest::bytea);
 
 -- name: copy_ledger
+-- a version is nowhere lower than the checkpoints of its log have made it
 INSERT INTO {schema}agent_state_ledger AS l
     (session_id, agent_id, checkpoint_id, version, writer, owner, state, digest, updated_at)
 SELECT :target_id, s.agent_id, s.checkpoint_id, s.version, :writer, NULL, s.state, s.digest, :now::timestamptz
 FROM {schema}agent_state_ledger s WHERE s.session_id = :session_id AND s.deleted_at IS NULL
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
-    checkpoint_id = excluded.checkpoint_id, version = l.version + 1, writer = excluded.writer,
+    checkpoint_id = excluded.checkpoint_id, version = GREATEST(l.version, excluded.version) + 1, writer = excluded.writer,
     state = excluded.state, digest = excluded.digest, updated_at = excluded.updated_at, deleted_at = NULL
 WHERE l.deleted_at IS NOT NULL
 RETURNING l.agent_id;

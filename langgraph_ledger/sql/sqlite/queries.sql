@@ -65,6 +65,16 @@ c.seq, c.agent_id, c.checkpoint_type, c.run_id, c.task_id, c.call_id, c.attempt_
 c.seq, c.session_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id,
     c.run_id, c.task_id, c.payload, c.created_at, c.call_id, c.attempt_id, c.state_bytes
 
+-- fragment: highest
+COALESCE((SELECT MAX(x.seq) FROM {schema}checkpoint_log x), 0)
+
+-- fragment: next
+-- SQLite numbers on from the highest number that is left: in a thread that was deleted, from what it had, if that is
+-- higher, for no number may mean two entries. NULL: SQLite's own
+(SELECT d.deleted_through + 1 FROM {schema}agent_state_ledger d
+    WHERE d.session_id = :session_id AND d.agent_id = ''
+        AND d.deleted_through BETWEEN {highest} AND 1 << 62)
+
 -- fragment: chained
 -- the latest entry that holds a chain stands for what came before it; where there is none, the chain begins
 COALESCE((
@@ -204,9 +214,9 @@ ON CONFLICT (session_id, memory_id) DO NOTHING;
 
 -- name: insert_checkpoint
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
+    (seq, session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
      run_id, payload, memory_ids, state_bytes, body, created_at, digest, chain)
-SELECT :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload, :memory_ids, :state_bytes,
+SELECT {next}, :session_id, :agent_id, 'checkpoint', :checkpoint_id, :parent_id, :root_id, :run_id, :payload, :memory_ids, :state_bytes,
     -- what is taken over from a parent is only safe while the parent exists; a NULL body breaks the CHECK
     CASE WHEN :reused_from IS NULL OR EXISTS (
         SELECT 1 FROM {schema}checkpoint_log p
@@ -218,9 +228,9 @@ WHERE {guard};
 -- name: insert_rejection
 -- not again if its commit has gone through and only the answer was lost: then it is among the latest
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, attempt_id, payload, created_at,
+    (seq, session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, attempt_id, payload, created_at,
      digest, chain)
-SELECT :session_id, :agent_id, 'write_rejected', :checkpoint_id, :parent_id, :attempt_id, :payload, :now,
+SELECT {next}, :session_id, :agent_id, 'write_rejected', :checkpoint_id, :parent_id, :attempt_id, :payload, :now,
     :digest, CASE WHEN :locked = 1 THEN {chained} END
 WHERE :attempt_id NOT IN (
     SELECT r.attempt_id FROM (
@@ -230,9 +240,9 @@ WHERE :attempt_id NOT IN (
 
 -- name: insert_call
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
+    (seq, session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
      attempt_id, payload, memory_ids, body, created_at, digest)
-SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
+SELECT {next}, :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
     :attempt_id, :payload, :memory_ids, :body, :now, :digest
 WHERE {guard}
 ON CONFLICT (session_id, call_id, attempt_id, checkpoint_type) WHERE call_id IS NOT NULL DO NOTHING;
@@ -252,9 +262,9 @@ ON CONFLICT (session_id, memory_id) DO NOTHING;
 
 -- name: insert_call_end
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
+    (seq, session_id, agent_id, checkpoint_type, checkpoint_id, root_checkpoint_id, run_id, task_id, call_id,
      attempt_id, payload, memory_ids, body, created_at, digest)
-SELECT :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
+SELECT {next}, :session_id, :agent_id, :checkpoint_type, :checkpoint_id, :root_id, :run_id, :task_id, :call_id,
     :attempt_id, :payload, :memory_ids, :body, :now, :digest
 WHERE EXISTS (
     SELECT 1 FROM {schema}checkpoint_log s
@@ -727,22 +737,24 @@ DELETE FROM {schema}checkpoint_log
 WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_type = :checkpoint_type;
 
 -- name: insert_mark
--- the chain begins anew, over everything that is left before it
+-- the chain begins anew, over everything that is left before it; its number is above those of all that was removed
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, payload, created_at, digest, chain)
-SELECT :session_id, :agent_id, :checkpoint_type, :payload, :now, :digest,
+    (seq, session_id, agent_id, checkpoint_type, payload, created_at, digest, chain)
+SELECT MAX({highest}, COALESCE(json_extract(:payload, '$.through'), 0)) + 1,
+    :session_id, :agent_id, :checkpoint_type, :payload, :now, :digest,
     ledger_chain(:genesis, (SELECT group_concat(hex(COALESCE(o.digest, zeroblob(33))), '') FROM (
             SELECT e.digest FROM {schema}checkpoint_log e
             WHERE e.session_id = :session_id AND e.agent_id = :agent_id
                 AND (e.checkpoint_type <> 'write_rejected' OR e.chain IS NOT NULL) ORDER BY e.seq) o), :digest);
 
 -- name: copy_ledger
+-- a version is nowhere lower than the checkpoints of its log have made it
 INSERT INTO {schema}agent_state_ledger AS l
     (session_id, agent_id, checkpoint_id, version, writer, owner, state, digest, updated_at)
 SELECT :target_id, s.agent_id, s.checkpoint_id, s.version, :writer, NULL, s.state, s.digest, :now
 FROM {schema}agent_state_ledger s WHERE s.session_id = :session_id AND s.deleted_at IS NULL
 ON CONFLICT (session_id, agent_id) DO UPDATE SET
-    checkpoint_id = excluded.checkpoint_id, version = l.version + 1, writer = excluded.writer,
+    checkpoint_id = excluded.checkpoint_id, version = MAX(l.version, excluded.version) + 1, writer = excluded.writer,
     state = excluded.state, digest = excluded.digest, updated_at = excluded.updated_at, deleted_at = NULL
 WHERE l.deleted_at IS NOT NULL
 RETURNING agent_id;
@@ -753,9 +765,12 @@ SELECT :target_id, CASE WHEN s.status = 'active' THEN 'paused' ELSE s.status END
 
 -- name: copy_log
 INSERT INTO {schema}checkpoint_log
-    (session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
+    (seq, session_id, agent_id, checkpoint_type, checkpoint_id, parent_checkpoint_id, root_checkpoint_id,
      run_id, task_id, call_id, attempt_id, payload, memory_ids, state_bytes, body, created_at, digest)
-SELECT :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
+SELECT row_number() OVER (ORDER BY c.seq) + MAX({highest},
+        COALESCE((SELECT d.deleted_through FROM {schema}agent_state_ledger d
+            WHERE d.session_id = :target_id AND d.agent_id = '' AND d.deleted_through <= 1 << 62), 0)),
+    :target_id, c.agent_id, c.checkpoint_type, c.checkpoint_id, c.parent_checkpoint_id, c.root_checkpoint_id,
     c.run_id, c.task_id, c.call_id, c.attempt_id, c.payload, c.memory_ids, c.state_bytes, c.body, c.created_at, c.digest
 FROM {schema}checkpoint_log c
 WHERE c.session_id = :session_id AND (c.checkpoint_type = 'checkpoint' OR c.checkpoint_type LIKE 'tool_call_%')
