@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 from typer.testing import CliRunner
 
 from langgraph_ledger import LedgerSaver, StateConflict
-from langgraph_ledger.chains import NO_DIGEST, Link, breaks, continued, exact, genesis, normal, of_entry
+from langgraph_ledger.chains import EXPLAINED, NO_DIGEST, Link, breaks, continued, exact, genesis, normal, of_entry
 from langgraph_ledger.cli.app import app
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.operations.retention import Summary, copy_session
@@ -645,3 +645,11 @@ def test_a_chain_of_many_entries_between_two_seals() -> None:
     assert "entry 100 before it" in breaks(b"first", [*links[:4], Link(100, "x", b"false", None), *links[4:]])[0].what
     assert "was removed" in breaks(b"first", [*links[:4], *links[5:]])[0].what
     assert "the entries 8 and 1" in breaks(b"first", [links[0], links[8], *links[2:8], links[1], links[9]])[0].what
+
+
+def test_a_log_of_which_all_is_altered() -> None:
+    """Each entry is found; what has happened is tried out for a few of them, or it would be for all pairs."""
+    links = [Link(number, "checkpoint", b"altered", b"chain %d" % number) for number in range(5000)]
+    found = breaks(b"first", links)
+    assert [one.seq for one in found] == list(range(5000))
+    assert [one.what for one in found[EXPLAINED:]] == ["the chain does not hold"] * (5000 - EXPLAINED)
