@@ -149,7 +149,7 @@ def breaks(first: bytes, links: Sequence[Link]) -> list[Break]:
     """Where the chain of a namespace's entries, in their order, is not what it was. `first` is its genesis."""
     members = [link for link in links if link.counts]
     begin = max((i for i, link in enumerate(members) if link.kind in MARKS and link.chain), default=None)
-    found, segment, before, last = [], list[Link](), first, None
+    found, segment, before, last = list[Break](), list[Link](), first, None
     for place, link in enumerate(members):
         if link.chain is None or (begin is not None and place < begin):
             segment.append(link)
