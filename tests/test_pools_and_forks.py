@@ -67,7 +67,9 @@ def test_the_first_call_connects_once(fresh_postgres_url: Callable[[], str], fla
         proxy.close()
 
 
-def test_a_loop_ends_while_its_pool_connects(fresh_postgres_url: Callable[[], str]) -> None:
+def test_a_loop_ends_while_its_pool_connects(
+    fresh_postgres_url: Callable[[], str], caplog: pytest.LogCaptureFixture
+) -> None:
     proxy = Proxy(fresh_postgres_url())
     saver = LedgerSaver(proxy.url)
 
@@ -81,6 +83,7 @@ def test_a_loop_ends_while_its_pool_connects(fresh_postgres_url: Callable[[], st
     program.join(60)
     assert len(proxy.lines) > 1, "one of its connections was on its way"
     assert not program.is_alive()
+    assert caplog.records == [], "and nothing has failed"
     saver.close()
     proxy.close()
 

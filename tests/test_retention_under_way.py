@@ -136,7 +136,7 @@ def test_prune_inside_a_subgraph(
     if four.is_async:
 
         async def acall(state: Any) -> Any:
-            prune()
+            await asyncio.to_thread(prune)  # another saver's: on the loop it would hold up a save that it waits for
             return {"items": [f"{len((await inner.ainvoke({'items': ['down']}))['items'])} below"]}
 
         graph = graph_on(four.saver, Plain, acall)

@@ -124,9 +124,9 @@ def abeginning_with(first: OwnAsyncConnection) -> type[OwnAsyncConnection]:
         @classmethod
         async def connect(cls, *args: Any, **kwargs: Any) -> OwnAsyncConnection:  # type: ignore[override]
             try:
-                return waiting.pop()
-            except IndexError:
-                return await OwnAsyncConnection.connect(*args, **kwargs)
+                return waiting.pop() if waiting else await OwnAsyncConnection.connect(*args, **kwargs)
+            except asyncio.CancelledError:
+                raise _Cancelled from None
 
     return Beginning
 
@@ -137,7 +137,14 @@ class OwnAsyncPool(AsyncConnectionPool[Any]):
 
     @classmethod
     async def worker(cls, q: Any) -> None:
-        await super().worker(_UntilCancelled(q))  # type: ignore[arg-type]
+        try:
+            await super().worker(_UntilCancelled(q))  # type: ignore[arg-type]
+        except _Cancelled:
+            raise asyncio.CancelledError from None
+
+
+class _Cancelled(BaseException):
+    """A cancellation that psycopg_pool does not take for a failure, and say so in its log."""
 
 
 class _UntilCancelled:
@@ -167,5 +174,9 @@ def configure(connection: psycopg.Connection[Any]) -> None:
 
 
 async def aconfigure(connection: psycopg.AsyncConnection[Any]) -> None:
-    _get_acquainted(connection, await (await connection.execute(_WHO)).fetchone())
-    await connection.commit()
+    try:
+        _get_acquainted(connection, await (await connection.execute(_WHO)).fetchone())
+        await connection.commit()
+    except asyncio.CancelledError:
+        connection.pgconn.finish()
+        raise _Cancelled from None
