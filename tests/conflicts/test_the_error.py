@@ -215,6 +215,16 @@ def test_saves_of_one_run_do_not_trip_over_each_other() -> None:
         thread.join()
 
 
+@pytest.mark.parametrize("when", ["before it waits", "while it waits"])
+def test_nobody_waits_for_a_checkpoint_of_a_refused_run(when: str) -> None:
+    run, expected = Run(Runs(), "thread", 0), None
+    if when == "while it waits":
+        expected = run.expect_put(("", "1"))
+        assert not expected.done()
+    run.fence(StateConflict("overtaken"))
+    assert (expected or run.expect_put(("", "1"))).done()
+
+
 def test_what_it_is() -> None:
     assert issubclass(StateConflict, RuntimeError)
     assert issubclass(StateConflict, LedgerError)
