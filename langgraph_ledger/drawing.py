@@ -101,7 +101,7 @@ class _Drawing:
         if entry.checkpoint_type != "checkpoint":
             return (refusal(entry),)
         nodes = "|".join(step.partition(":")[0] for step in entry.agent_id.split("|"))
-        parts = [f"step {entry.payload.get('step')}", entry.payload.get("source"), nodes, self._is_head(entry) * "head"]
+        parts = [*legible.origin(entry.payload), nodes, self._is_head(entry) * "head"]
         label = " · ".join(legible.short(part, 40) for part in parts if part)
         size = legible.size(entry.state_bytes) if entry.state_bytes is not None else ""
         return label, legible.short(entry.checkpoint_id, 40), size, legible.moment(entry.created_at)

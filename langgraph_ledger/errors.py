@@ -35,6 +35,10 @@ class TypeNotAllowed(ValueNotRestorable):
     """A stored value is whole, but its type is none that this saver's serializer may make; says how to allow it."""
 
 
+class KeyMissing(ValueNotRestorable):
+    """A stored value is encrypted, and this saver's serializer has no key."""
+
+
 class UnknownCall(LedgerError, RuntimeError):
     """A call that must not be made twice may have happened already: a person or a probe has to find out."""
 

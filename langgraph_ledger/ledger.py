@@ -8,7 +8,7 @@ import os
 import socket
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -154,16 +154,26 @@ class Ledger:
         self._secrets.append((serde.cipher, secret, Images()))
         return CipherVault(serde.serde, serde.cipher, secret, self._secrets[-1][2], self.value_limit)
 
+    def is_encrypted(self, serde: SerializerProtocol) -> Flow[bool]:
+        """Whether anything was written with a cipher; ValueNotRestorable if a serializer has another one."""
+        yield from self.ready()
+        stored = yield read_secrets()
+        if stored and isinstance(serde, EncryptedSerializer) and _opened(serde.cipher, stored) is None:
+            raise self._another_key()
+        return bool(stored)
+
+    def _another_key(self) -> ValueNotRestorable:
+        return ValueNotRestorable(f"{self.name} was encrypted with another key than this saver's")
+
     def _secret(self, cipher: CipherProtocol) -> Flow[bytes]:
         """The secret that keys chunk ids, stored encrypted: the one that this cipher can read, or a new one."""
         stored = yield read_secrets()
-        for sealed in stored:
-            with contextlib.suppress(ValueError):
-                return decrypt(cipher, sealed)
+        if (opened := _opened(cipher, stored)) is not None:
+            return opened
         if self.driver.read_only:
             if not stored:
                 return b"nothing was ever written with a cipher"
-            raise ValueNotRestorable(f"{self.name} was encrypted with another key than this saver's")
+            raise self._another_key()
         secret = os.urandom(32)
         yield add_secret(encrypt(cipher, secret))
         # of several that were made at once, all use the first that their cipher can read
@@ -274,3 +284,11 @@ def process_start(pid: int) -> int | None:
             return int(file.read().rsplit(")", 1)[1].split()[19])
     except (OSError, IndexError, ValueError):
         return None
+
+
+def _opened(cipher: CipherProtocol, stored: Sequence[bytes]) -> bytes | None:
+    """The first of the secrets that a cipher can read."""
+    for sealed in stored:
+        with contextlib.suppress(ValueError):
+            return decrypt(cipher, sealed)
+    return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +32,14 @@ def _numbered(found: re.Match[str]) -> str:
 def line(value: Any) -> str:
     """The same in one line: what was stored cannot look like a line of ours."""
     return clean(value).replace("\n", "\\n").replace("\t", " ")
+
+
+def origin(told: Mapping[str, Any]) -> list[str]:
+    """Of what a log shows of a checkpoint's metadata, the step and what it came from, as far as they are there."""
+    step, source = told.get("step"), told.get("source")
+    if isinstance(source, Mapping):  # a description of it, which is all that there is if the metadata are encrypted
+        return ["encrypted"]
+    return [str(part) for part in (f"step {step}" if step is not None else "", source) if part]
 
 
 def short(value: Any, width: int = WIDTH) -> str:

@@ -143,8 +143,7 @@ _COUNTED = {"checkpoint": "checkpoint", "tool_call_started": "tool call", "write
 
 def _checkpoint(entry: LogEntry) -> str:
     size = legible.size(entry.state_bytes) if entry.state_bytes is not None else ""
-    step = f"step {entry.payload.get('step')}"
-    parts = (entry.checkpoint_id, step, entry.payload.get("source"), size, legible.moment(entry.created_at))
+    parts = (entry.checkpoint_id, *legible.origin(entry.payload), size, legible.moment(entry.created_at))
     return "  ".join(legible.short(part) for part in parts if part)
 
 
@@ -166,8 +165,7 @@ def subject(entry: LogEntry) -> str:
     told = entry.payload
     if entry.call_id is not None:
         return f"{told.get('tool') or told.get('once') or ''} {entry.call_id}".strip()
-    step = f"step {told['step']}" if "step" in told else ""
-    return f"{told.get('source') or told.get('operation') or ''} {step}".strip()
+    return " ".join(reversed(legible.origin(told))) or str(told.get("operation") or "")
 
 
 def values(entry: LogEntry) -> list[str]:

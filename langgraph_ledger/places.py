@@ -13,7 +13,7 @@ from typing import Any
 import ormsgpack
 
 from langgraph_ledger.codecs import Compression, compress, expand
-from langgraph_ledger.errors import ValueNotRestorable
+from langgraph_ledger.errors import KeyMissing, ValueNotRestorable
 from langgraph_ledger.vault import DIGEST_BYTES, Vault
 
 Where = Callable[[], str]
@@ -184,7 +184,14 @@ def unpack_body(vault: Vault, data: bytes, label: str, where: Where) -> Body:
         found = {channel: unpack_place(place) for channel, place in places.items()}
         return Body(_serialised(*checkpoint), _serialised(*metadata), found, [str(channel) for channel in deltas])
     except Exception as error:
-        raise ValueNotRestorable(f"{where()}: the stored checkpoint is damaged: {error}") from error
+        raise unreadable(where, "the stored checkpoint", error) from error
+
+
+def unreadable(where: Where, what: str, error: Exception) -> ValueNotRestorable:
+    """What to raise if something that is stored cannot be opened."""
+    if isinstance(error, KeyMissing):
+        return KeyMissing(f"{where()}: {what} cannot be read: {error}")
+    return ValueNotRestorable(f"{where()}: {what} is damaged: {error}")
 
 
 def _serialised(encoding: str, data: bytes) -> tuple[str, bytes]:
@@ -203,7 +210,7 @@ def unpack_sealed(vault: Vault, data: bytes, label: str, what: str, where: Where
     try:
         return unpack_place(ormsgpack.unpackb(vault.unseal(data, label)))
     except Exception as error:
-        raise ValueNotRestorable(f"{where()}: the stored {what} is damaged: {error}") from error
+        raise unreadable(where, f"the stored {what}", error) from error
 
 
 Fetched = Mapping[bytes, tuple[str, bytes, bytes | None]]

@@ -40,6 +40,8 @@ from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
 
 PAGE = 500
+NOT_GIVEN = object()
+"""In place of a result: nothing was said of it. None is one that a call may have."""
 NO_ID = "placeholder-id"
 """What LangGraph calls a question that has none."""
 
@@ -310,7 +312,7 @@ def recoverable(ledger: Ledger, idle: timedelta | None) -> Flow[Sessions]:
         after = rows[-1][0]
 
 
-def need_a_person(ledger: Ledger, serde: SerializerProtocol, idle: timedelta | None) -> Flow[list[Recovery]]:
+def unresolved(ledger: Ledger, serde: SerializerProtocol, idle: timedelta | None) -> Flow[list[Recovery]]:
     """The reports on the sessions that a crash left behind, and on others with an unknown call or something held."""
     left = yield from recoverable(ledger, idle)
     crashed = dict.fromkeys(session.session_id for session in left)
@@ -326,6 +328,23 @@ def need_a_person(ledger: Ledger, serde: SerializerProtocol, idle: timedelta | N
 def is_open(call: CallRecord) -> bool:
     """Whether it is not known if a call happened, or with what result."""
     return call.status in ("unknown", "cancelled") or (call.status == "completed" and not call.kept)
+
+
+def resolve_call(
+    ledger: Ledger,
+    serde: SerializerProtocol,
+    thread_id: str,
+    call_id: str,
+    happened: bool,
+    result: Any,
+    task_id: str | None,
+) -> Flow[None]:
+    """`resolve` for a person or a program, who must not forget the result."""
+    if happened is True and result is NOT_GIVEN:
+        raise InvalidInput(f"call {call_id!r} happened: say what it returned, result=None if that was nothing")
+    if happened is False and result is not NOT_GIVEN:
+        raise InvalidInput(f"call {call_id!r} did not happen, and result={result!r:.80} was given: it cannot have one")
+    yield from resolve(ledger, serde, thread_id, call_id, happened, result, task_id)
 
 
 def resolve(

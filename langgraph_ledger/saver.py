@@ -229,6 +229,17 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         complete: bool = yield check_schema(driver.migrations, driver.partitions)
         return complete
 
+    def is_encrypted(self) -> bool:
+        """Whether a saver with an `EncryptedSerializer` has written to this ledger.
+
+        Raises `ValueNotRestorable` if this saver has one too, with another key.
+        """
+        return self._run(self._ledger.is_encrypted(self.serde))
+
+    async def ais_encrypted(self) -> bool:
+        """`is_encrypted`, asynchronously."""
+        return await self._arun(self._ledger.is_encrypted(self.serde))
+
     def close(self) -> None:
         """Commits what waits, and closes the connections that this saver opened. One of yours stays open.
 
@@ -573,12 +584,25 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         """`recoverable`, asynchronously."""
         return await self._arun(recovery.recoverable(self._ledger, idle))
 
-    def _need_a_person(self, idle: timedelta | None) -> Sequence[Recovery]:
-        """The reports of `lgledger recover`."""
-        return self._run(recovery.need_a_person(self._ledger, self.serde, idle))
+    def unresolved(self, *, idle: timedelta | None = None) -> Sequence[Recovery]:
+        """The reports (`recover`) on all threads that need a person, as `lgledger recover` lists them.
+
+        They are those that are `recoverable`, which `idle` is about, and others with an unknown call or something held.
+        """
+        return self._run(recovery.unresolved(self._ledger, self.serde, idle))
+
+    async def aunresolved(self, *, idle: timedelta | None = None) -> Sequence[Recovery]:
+        """`unresolved`, asynchronously."""
+        return await self._arun(recovery.unresolved(self._ledger, self.serde, idle))
 
     def resolve_call(
-        self, thread_id: str, call_id: str, *, happened: bool, result: Any = None, task_id: str | None = None
+        self,
+        thread_id: str,
+        call_id: str,
+        *,
+        happened: bool,
+        result: Any = recovery.NOT_GIVEN,
+        task_id: str | None = None,
     ) -> None:
         """Puts on record what was found out about a call of which it is not known whether it happened.
 
@@ -586,18 +610,25 @@ class LedgerSaver(BaseCheckpointSaver[str]):
             thread_id: the thread.
             call_id: the call, as `recover` names it: a tool call's id.
             happened: whether it did. If it did not, it is made when the run goes on.
-            result: what it returned, for a guarded run to go on with: best the tool's message.
+            result: what it returned, for a guarded run to go on with: best the tool's message, and None if it returned
+                nothing. Needed if it happened, and only then.
             task_id: the task that made it, needed only if several have one of that name.
 
         Raises `InvalidInput` if nothing is open about such a call.
         """
-        self._run(recovery.resolve(self._ledger, self.serde, thread_id, call_id, happened, result, task_id))
+        self._run(recovery.resolve_call(self._ledger, self.serde, thread_id, call_id, happened, result, task_id))
 
     async def aresolve_call(
-        self, thread_id: str, call_id: str, *, happened: bool, result: Any = None, task_id: str | None = None
+        self,
+        thread_id: str,
+        call_id: str,
+        *,
+        happened: bool,
+        result: Any = recovery.NOT_GIVEN,
+        task_id: str | None = None,
     ) -> None:
         """`resolve_call`, asynchronously."""
-        await self._arun(recovery.resolve(self._ledger, self.serde, thread_id, call_id, happened, result, task_id))
+        await self._arun(recovery.resolve_call(self._ledger, self.serde, thread_id, call_id, happened, result, task_id))
 
     def release_hold(self, thread_id: str, resource: str, *, hold_id: str | None = None) -> int:
         """Puts on record that what was left held has been dealt with; returns how many holds that were.

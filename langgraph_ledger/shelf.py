@@ -9,11 +9,11 @@ import ormsgpack
 from langgraph.checkpoint.serde.types import _DeltaSnapshot
 
 from langgraph_ledger.codecs import expand
-from langgraph_ledger.errors import ValueNotRestorable
+from langgraph_ledger.errors import KeyMissing, ValueNotRestorable
 from langgraph_ledger.images import Image, Unpacked, is_list, is_plain
-from langgraph_ledger.places import Fetched, Pieces, Place, Where, memory_label, split_ids, unpack_shape
+from langgraph_ledger.places import Fetched, Pieces, Place, Where, memory_label, split_ids, unpack_shape, unreadable
 from langgraph_ledger.restoring import load
-from langgraph_ledger.vault import Vault
+from langgraph_ledger.vault import NO_KEY, Vault, looks_encrypted
 
 FEWEST, SMALLEST = 1000, 16
 """Of so many pieces each may be empty; of more, each holds so many bytes on average. See memory.py for what is cut."""
@@ -70,16 +70,24 @@ class Shelf:
         if row is None:
             raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is missing")
         try:
-            content = row[1]
-            if not self.vault.is_open:
-                content = self.vault.unseal(content, memory_label(self.session_id, memory_id))
-            kind, plain = expand(row[0], content, self.vault.limit)
-            digest = self.vault.digest(kind, plain, row[2] or b"")
+            plain = self._open(memory_id, row)
         except Exception as error:
-            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: {error}") from error
-        if digest != memory_id:
-            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: its digest does not match")
+            raise unreadable(where, f"memory {memory_id.hex()}", error) from error
         self._plain[memory_id] = plain
+        return plain
+
+    def _open(self, memory_id: bytes, row: tuple[str, bytes, bytes | None]) -> bytes:
+        encoding, content, children = row
+        if not self.vault.is_open:
+            content = self.vault.unseal(content, memory_label(self.session_id, memory_id))
+        try:
+            kind, plain = expand(encoding, content, self.vault.limit)
+            if self.vault.digest(kind, plain, children or b"") != memory_id:
+                raise ValueError("its digest does not match")
+        except Exception as error:
+            if self.vault.is_open and looks_encrypted(content):
+                raise KeyMissing(NO_KEY) from error
+            raise
         return plain
 
     def index(self, memory_id: bytes, where: Where) -> Pieces:
@@ -88,7 +96,7 @@ class Shelf:
         try:
             return unpack_shape(ormsgpack.unpackb(shape), self.rows[memory_id][2] or b"")
         except Exception as error:
-            raise ValueNotRestorable(f"{where()}: memory {memory_id.hex()} is damaged: {error}") from error
+            raise unreadable(where, f"memory {memory_id.hex()}", error) from error
 
     def reachable(self, ids: bytes) -> frozenset[bytes]:
         """The ids of these rows and of all that they refer to."""

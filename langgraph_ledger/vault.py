@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from typing import Protocol
 
 from langgraph.checkpoint.serde.base import CipherProtocol, SerializerProtocol
 
 from langgraph_ledger.codecs import VALUE_LIMIT
+from langgraph_ledger.errors import KeyMissing
 from langgraph_ledger.images import Images
 
 SEAL_BYTES = 8
@@ -22,6 +24,9 @@ PART, INDEX = "part", "index"
 
 _CIPHER = b"\1"
 _PLAIN = b"\0"
+_ENCRYPTED = re.compile(re.escape(_CIPHER) + rb"[ -~]{1,64}\0")
+
+NO_KEY = "it is encrypted: give the saver the EncryptedSerializer it was written with"
 
 OPEN_STAMP, KEYED_STAMP = b"\1", b"\2"
 """What the digest of a row begins with: whether anybody can compute it."""
@@ -79,7 +84,7 @@ class PlainVault:
     def unseal(self, sealed: bytes, label: str) -> bytes:
         """What `seal` was given; ValueError if bytes or place are not."""
         if sealed[:1] == _CIPHER:
-            raise ValueError("it is encrypted: give the saver the EncryptedSerializer it was written with")
+            raise KeyMissing(NO_KEY)
         data = sealed[1 + SEAL_BYTES :]
         if hashlib.sha256(label.encode() + b"\0" + data).digest()[:SEAL_BYTES] != sealed[1 : 1 + SEAL_BYTES]:
             raise ValueError("its digest does not match")
@@ -140,6 +145,11 @@ def encrypt(cipher: CipherProtocol, data: bytes) -> bytes:
     """Encrypted bytes with the cipher's name."""
     name, encrypted = cipher.encrypt(data)
     return _CIPHER + name.encode() + b"\0" + encrypted
+
+
+def looks_encrypted(data: bytes) -> bool:
+    """Whether bytes begin as those of `encrypt` do. For bytes that are not what they were: others may, too."""
+    return _ENCRYPTED.match(data) is not None
 
 
 def decrypt(cipher: CipherProtocol, data: bytes) -> bytes:

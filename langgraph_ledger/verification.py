@@ -12,7 +12,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph_ledger import ids
 from langgraph_ledger.branches import REJECTED
 from langgraph_ledger.calls import call_label
-from langgraph_ledger.errors import DatabaseError, DatabaseUnavailable, InvalidInput, ValueNotRestorable
+from langgraph_ledger.errors import DatabaseError, DatabaseUnavailable, InvalidInput, KeyMissing, ValueNotRestorable
 from langgraph_ledger.evidence import Evidence, Head, checked_heads
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
@@ -39,14 +39,16 @@ class Finding:
     """Something that is not as it was stored. `where` says in which row, `what` is wrong with it.
 
     What is wrong with the database itself belongs to no thread: `thread_id` is empty.
-    `harmless` are chunks that nothing refers to: they take room, and the next prune of the thread removes them. So are
-    heads that a prune or a deletion has overtaken.
+    `unread` is what could not be checked: it is encrypted, and there is no key. `harmless` are chunks that nothing
+    refers to: they take room, and the next prune of the thread removes them. So are heads that a prune or a deletion
+    has overtaken.
     """
 
     thread_id: str
     where: str
     what: str
     harmless: bool = False
+    unread: bool = False
 
 
 class Findings(list[Finding]):
@@ -160,14 +162,16 @@ class _Checks:
         for where, what in self.found.mistyped:
             yield Finding(self.session_id, where, what)
         for where, check in self._rows():
+            unread = False
             try:
                 wrong = check()
             except ValueNotRestorable as error:
                 wrong = str(error).removeprefix(f"thread {self.session_id!r}, ").removeprefix(f"{where}: ")
+                unread = isinstance(error, KeyMissing)
             except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
                 wrong = f"it was changed: {error}"  # to something that nobody has thought of
             if wrong:
-                yield Finding(self.session_id, where, wrong)
+                yield Finding(self.session_id, where, wrong, unread=unread)
         for where, wrong in self.evidence.findings():
             yield Finding(self.session_id, where, wrong)
         reachable = self.shelf.reachable(b"".join(self.referred))
@@ -214,14 +218,17 @@ class _Checks:
     def _checkpoint(
         self, where: str, agent_id: str, checkpoint_id: str, data: bytes, memory_ids: bytes | None
     ) -> str | None:
+        self.referred.add(memory_ids or b"")  # so that chunks have an owner if the body cannot be read
         body = unpack_body(self.vault, data, body_label(agent_id, checkpoint_id), lambda: where)
         return self._refers(body.memory_ids, memory_ids)
 
     def _write(self, where: str, place: tuple[str, str], row: WriteRow) -> str | None:
+        self.referred.add(row.memory_ids or b"")
         found = unpack_write(self.vault, row, place, lambda: where)
         return self._refers(found.ids or None, row.memory_ids) or self.evidence.write(*place, row)
 
     def _call(self, where: str, label: str, data: bytes, memory_ids: bytes | None) -> str | None:
+        self.referred.add(memory_ids or b"")
         found = unpack_sealed(self.vault, data, label, "call", lambda: where)
         return self._refers(found.ids or None, memory_ids)
 

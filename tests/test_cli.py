@@ -323,7 +323,8 @@ def test_a_thread_that_is_not_there_is_no_clean_result(backend: Backend) -> None
             save(Flavoured(saver, None), first.config, "2")  # type: ignore[union-attr]
         save(Flavoured(saver, None), at("u"), "1")
     run = lambda *a: CliRunner().invoke(app, [*a, "--url", backend.url])  # noqa: E731
-    for name in ("recover", "verify", "stats", "log", "show", "history", "conflicts", "diff", "release", "copy"):
+    names = ("recover", "verify", "stats", "log", "show", "history", "conflicts", "diff", "release", "copy", "prune")
+    for name in names:
         found = run(name, "nope", *(["x"] if name in ("diff", "release", "copy") else []))
         assert (found.exit_code, found.output.strip()) == (1, "there is no thread 'nope'"), name
     assert run("verify", "u", "nope").exit_code == 1

@@ -36,7 +36,7 @@ del operator, Annotated, TypedDict, START, StateGraph, State
 """What a reader has before the first block: "`builder` is the `StateGraph` you have"."""
 
 BETWEEN = "--- the next block ---"
-LGLEDGER = ("lgledger ", "export LANGGRAPH_LEDGER_URL=")
+LGLEDGER = ("lgledger ", "export LANGGRAPH_LEDGER_URL=", "export LANGGRAPH_AES_KEY=")
 
 every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda d: str(d.relative_to(ROOT)))
 

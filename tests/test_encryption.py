@@ -1,5 +1,6 @@
 """An encrypted ledger: nothing readable in the database, chunks still shared, rows bound to their places."""
 
+import json
 import operator
 import sqlite3
 from collections.abc import Callable
@@ -11,11 +12,14 @@ import pytest
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
+from typer.testing import CliRunner
 
 from langgraph_ledger import LedgerSaver, StateConflict
+from langgraph_ledger.cli.app import app
 from langgraph_ledger.errors import ValueNotRestorable
 from tests.direct import at, query
 from tests.four_ways import Backend, Flavoured
+from tests.recovery.stage import agent, call, made, same
 from tests.test_memory import text
 
 SECRET = "Wintergreen-7431"
@@ -114,6 +118,80 @@ def test_other_keys_and_plain_savers_read_nothing(open_four: Callable[..., Flavo
         open_four().get_tuple(at("t"))
     with pytest.raises(ValueNotRestorable, match=r"'t'.*decrypted"):
         open_four(serde=cipher(OTHER_KEY)).get_tuple(at("t"))
+
+
+def lgledger(backend: Backend, *arguments: str, key: bytes | str | None = None) -> Any:
+    environment = {"LANGGRAPH_AES_KEY": None if key is None else key if isinstance(key, str) else key.decode()}
+    return CliRunner().invoke(app, [*arguments, "--url", backend.url], env=environment)
+
+
+def test_the_command_line_with_the_key(open_four: Callable[..., Flavoured], backend: Backend) -> None:
+    """LangGraph's own variable has it. What it stores itself is encrypted too."""
+    four = open_four(serde=cipher())
+    run(four, "t")
+    four.on(
+        agent(four.saver, [made(four, same)], [call(SECRET, "c1")]), "invoke", {"messages": [SECRET]}, at("crashed")
+    )
+    four.close()
+    shown = lgledger(backend, "show", "t", key=KEY)
+    assert (shown.exit_code, shown.output.count(SECRET) > 3) == (0, True)
+    whole = lgledger(backend, "verify", key=KEY)
+    assert (whole.exit_code, "threads: 2, damaged rows: 0" in whole.output) == (0, True)
+    query(backend, "DELETE FROM checkpoint_log WHERE checkpoint_type = 'tool_call_completed'")
+    (unknown,) = json.loads(lgledger(backend, "recover", "--json", key=KEY).output)
+    (asked,) = unknown["unknown"]
+    answer = ("resolve", "crashed", asked["call_id"], "--happened", "--result", SECRET)
+    assert lgledger(backend, *answer, key=KEY).exit_code == 0
+    assert SECRET not in everything(backend)
+    (found,) = open_four(serde=cipher()).call("find_calls", "crashed", asked["call_id"])
+    assert (found.result, found.resolved) == (SECRET, "resolve_call")
+
+
+def test_the_command_line_without_the_key(open_four: Callable[..., Flavoured], backend: Backend) -> None:
+    """It says that a key is missing, and does not call rows damaged that it cannot read."""
+    run(open_four(serde=cipher()), "t")
+    refused = lgledger(backend, "show", "t")
+    assert (refused.exit_code, "LANGGRAPH_AES_KEY" in refused.output) == (1, True)
+    assert "encrypted" in lgledger(backend, "history", "t").output
+    unread = lgledger(backend, "verify")
+    assert (unread.exit_code, "damaged rows: 0" in unread.output, "LANGGRAPH_AES_KEY" in unread.output) == (
+        1,
+        True,
+        True,
+    )
+    found = open_four().call("verify", "t")
+    assert found
+    assert all(finding.unread and not finding.harmless for finding in found)
+    query(backend, "UPDATE agent_state_ledger SET checkpoint_id = 'x' WHERE session_id = 't'")
+    assert lgledger(backend, "verify").exit_code == 3  # what can be seen without a key is looked at
+
+
+def test_another_key_on_the_command_line(open_four: Callable[..., Flavoured], backend: Backend) -> None:
+    run(open_four(serde=cipher()), "t")
+    secrets = query(backend, "SELECT * FROM ledger_secrets")
+    for command in (["show", "t"], ["verify"], ["prune", "--yes"]):
+        refused = lgledger(backend, *command, key=OTHER_KEY)
+        assert (refused.exit_code, "another key" in refused.output) == (1, True)
+        refused = lgledger(backend, *command, key="too short")
+        assert (refused.exit_code, "LANGGRAPH_AES_KEY" in refused.output) == (1, True)
+    assert query(backend, "SELECT * FROM ledger_secrets") == secrets
+
+
+def test_a_key_for_a_ledger_that_is_not_encrypted(open_four: Callable[..., Flavoured], backend: Backend) -> None:
+    run(open_four(), "t")
+    for command in (["show", "t"], ["verify"], ["prune", "--yes"]):
+        assert lgledger(backend, *command, key=KEY).exit_code == 0
+    assert query(backend, "SELECT * FROM ledger_secrets") == []
+
+
+def test_whether_it_is_encrypted(open_four: Callable[..., Flavoured]) -> None:
+    plain, keyed, other = open_four(), open_four(serde=cipher()), open_four(serde=cipher(OTHER_KEY))
+    run(plain, "t")
+    assert [four.call("is_encrypted") for four in (plain, keyed, other)] == [False, False, False]
+    run(keyed, "u")
+    assert [four.call("is_encrypted") for four in (plain, keyed)] == [True, True]
+    with pytest.raises(ValueNotRestorable, match="another key"):
+        other.call("is_encrypted")
 
 
 def test_an_encrypted_saver_refuses_plain_rows(open_four: Callable[..., Flavoured]) -> None:

@@ -216,6 +216,11 @@ def test_resolving(four: Flavoured, crash: Callable[..., Any]) -> None:
     thread = thread_of(config)
     with pytest.raises(LedgerError, match="none of that name; open are 'c1'"):
         four.call("resolve_call", thread, "c9", happened=False)
+    with pytest.raises(LedgerError, match="'c1' happened: say what it returned, result=None if"):
+        four.call("resolve_call", thread, "c1", happened=True)
+    with pytest.raises(LedgerError, match="'c1' did not happen, and result='paid' was given"):
+        four.call("resolve_call", thread, "c1", happened=False, result="paid")
+    assert thread in {report.thread_id for report in four.call("unresolved")}
     four.call("resolve_call", thread, "c1", happened=True, result="paid")
     report = four.call("recover", thread)
     assert report.unknown == ()

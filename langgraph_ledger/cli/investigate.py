@@ -38,7 +38,7 @@ def recover(
     with ledger(url, schema) as saver:
         if thread is not None:
             existing(saver, thread)
-        reports = [saver.recover(thread)] if thread is not None else saver._need_a_person(period(idle))
+        reports = [saver.recover(thread)] if thread is not None else saver.unresolved(idle=period(idle))
     if json:
         output.as_json([report.to_dict() for report in reports])
     elif not reports:
@@ -69,9 +69,9 @@ def resolve(
         raise typer.BadParameter("--happened: give what it returned, --result JSON, or --no-result if it was nothing")
     if not happened and (result is not None or no_result):
         raise typer.BadParameter("--not-happened: a call that was not made has no result to give")
-    given = None if result is None else _value(result)
+    given = {"result": None if result is None else _value(result)} if happened else {}
     with ledger(url, schema, write=True) as saver:
-        saver.resolve_call(thread, call, happened=happened, result=given, task_id=task)
+        saver.resolve_call(thread, call, happened=happened, task_id=task, **given)
     output.say(f"on record: call {output.line(call)} {'was' if happened else 'was not'} made")
 
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 
 from langgraph_ledger.cli import output
-from langgraph_ledger.data import DataSerializer
+from langgraph_ledger.data import DataSerializer, reader_of
 from langgraph_ledger.drivers.opening import is_postgres, sqlite_path
-from langgraph_ledger.errors import DatabaseUnavailable, LedgerError, SchemaMissing
+from langgraph_ledger.errors import DatabaseUnavailable, InvalidInput, KeyMissing, LedgerError, SchemaMissing
 from langgraph_ledger.saver import LedgerSaver
 
 FAILED, ATTENTION = 1, 3
 """Exit codes beside 0 (all is well) and 2 (wrong usage): it failed, and there is something to look at."""
+
+KEY = "LANGGRAPH_AES_KEY"
+"""LangGraph's own variable for the key of its `EncryptedSerializer`."""
 
 Url = Annotated[
     str,
@@ -50,10 +55,25 @@ def ledger(
         ) as saver:
             if write and not made and not saver.is_up_to_date():
                 raise SchemaMissing(url)  # a mistyped name must not make tables
+            if not made:
+                _give_key(saver)
             yield saver
     except LedgerError as error:
         typer.echo(failure(error, url, schema), err=True)
         raise typer.Exit(FAILED) from error
+
+
+def _give_key(saver: LedgerSaver) -> None:
+    """Lets a saver read an encrypted ledger, if there is a key. Only then: with one it reads nothing that is plain."""
+    if KEY not in os.environ or not saver.is_encrypted():
+        return
+    try:
+        saver.serde = reader_of(EncryptedSerializer.from_pycryptodome_aes())
+    except ImportError as error:
+        raise InvalidInput(f"{KEY} is set, and to use it the extra 'encryption' has to be installed") from error
+    except ValueError as error:
+        raise InvalidInput(f"{KEY}: {error}") from error
+    saver.is_encrypted()  # raises if it is another key
 
 
 def must_exist(url: str) -> None:
@@ -65,6 +85,8 @@ def must_exist(url: str) -> None:
 def failure(error: Exception, url: str, schema: str | None) -> str:
     """What is printed of an error: one line, in the words of the command line."""
     said = str(error)
+    if isinstance(error, KeyMissing):
+        said = f"{said}, and the command line the variable {KEY}"
     if isinstance(error, SchemaMissing):
         place = repr(url)
         if is_url(url):

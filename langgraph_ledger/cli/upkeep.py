@@ -14,6 +14,7 @@ from langgraph_ledger.cli import output
 from langgraph_ledger.cli.options import (
     ATTENTION,
     FAILED,
+    KEY,
     Json,
     Schema,
     Thread,
@@ -63,7 +64,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every digest, chain and reference; without threads, of all, and SQLite's file. Exits with 3 if one is not
-    as it was."""
+    as it was, and with 1 if something could not be checked for want of a key."""
     kept = None if against is None else _heads_in(against)
     with ledger(url, schema) as saver:
         existing(saver, *(threads or ()))
@@ -71,18 +72,26 @@ def verify(
     found = Findings()
     for one in each:
         found.add(one)
-    damaged = [finding for finding in found if not finding.harmless]
+    damaged = [finding for finding in found if not finding.harmless and not finding.unread]
+    unread = sum(finding.unread for finding in found)
     if json:
         output.as_json([output.fields_of(finding) for finding in found])
     else:
         notes = [f for f in found if f.harmless and not f.where.startswith("memory ")]
         rows = [(f.thread_id, f.where, f.what) for f in (*damaged, *notes)]
-        output.table(("thread", "where", "what"), rows, empty="all is as it was stored")
-        unused = len(found) - len(damaged) - len(notes)
-        counts = {"with a pruned history": found.pruned, "rows without a digest": found.unchained}
+        empty = "what could be read is as it was stored" if unread else "all is as it was stored"
+        output.table(("thread", "where", "what"), rows, empty=empty)
+        unused = len(found) - len(damaged) - len(notes) - unread
+        counts = {
+            "with a pruned history": found.pruned,
+            "rows without a digest": found.unchained,
+            "encrypted and not checked": unread,
+        }
         more = "".join(f", {what}: {number}" for what, number in counts.items() if number)
         output.say(f"threads: {found.threads}, damaged rows: {len(damaged)}, unused chunks: {unused}{more}")
-    raise typer.Exit(ATTENTION if damaged else 0)
+    if unread:
+        typer.echo(f"{unread} rows are encrypted: give their key in the variable {KEY}", err=True)
+    raise typer.Exit(ATTENTION if damaged else FAILED if unread else 0)
 
 
 def heads(
@@ -130,6 +139,7 @@ def prune(
     """Drop old checkpoints. Without --yes it is only said what that would free."""
     options: dict[str, Any] = {"keep_last": keep_last, "older_than": period(older_than), "status": status}
     with ledger(url, schema, write=True) as saver:
+        existing(saver, *(threads or ()))
         found = saver.prune(threads or None, dry_run=not yes, **options)
     _freed(found, yes, json)
 
