@@ -217,7 +217,7 @@ HOT = [
     "replace_write", "touch_session", "read_head", "read_checkpoint", "read_writes", "read_memory", "read_page_writes",
     "read_page_memory", "find_sequence", "list_namespace", "list_namespace_before_root", "list_session", "list_one",
     "read_ancestors", "read_channel_writes", "read_memory_of", "read_log", "read_rejected", "find_checkpoint",
-    "delete_checkpoint", "delete_checkpoint_writes", "read_lineage",
+    "delete_checkpoints", "delete_writes", "read_lineage",
     "insert_call", "insert_call_memory", "insert_call_end", "share_root",
     "announce_owner", "begin_session", "end_session", "delete_settled_calls",
 ]  # fmt: skip

@@ -285,16 +285,12 @@ class _Keeping:
 
 
 def _deletions(session_id: str, rows: Sequence[_Row], keep: set[tuple[str, str]]) -> tuple[Statement, ...]:
-    gone = [
-        {"session_id": session_id, "agent_id": row.agent_id, "checkpoint_id": row.checkpoint_id}
-        for row in rows
-        if row.place not in keep
-    ]
+    gone = {"session_id": session_id, "keys": to_json([row.place for row in rows if row.place not in keep])}
     roots = [row.seq for row in rows if row.agent_id == ""]
     emptied = {row.agent_id for row in rows} - {agent_id for agent_id, _ in keep} - {""}
     return (
-        Statement("delete_checkpoint_writes", many=gone),
-        Statement("delete_checkpoint", many=gone),
+        Statement("delete_writes", gone),
+        Statement("delete_checkpoints", gone),
         Statement("delete_namespace", many=[{"session_id": session_id, "agent_id": a} for a in sorted(emptied)]),
         Statement("delete_settled_calls", {"session_id": session_id, "before": max(roots, default=0)}),
         Statement("delete_unused_memory", {"session_id": session_id}),

@@ -694,14 +694,14 @@ FROM {schema}agent_state_ledger l JOIN {schema}checkpoint_log c
 WHERE l.session_id = :session_id AND l.deleted_at IS NULL -- what a deleted thread has will be gone soon
 ORDER BY l.agent_id;
 
--- name: delete_checkpoint
-DELETE FROM {schema}checkpoint_log
-WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :checkpoint_id
-    AND checkpoint_type = 'checkpoint';
+-- name: delete_checkpoints
+DELETE FROM {schema}checkpoint_log c USING jsonb_array_elements(:keys::jsonb) j (value)
+WHERE c.session_id = :session_id AND c.agent_id = j.value ->> 0 AND c.checkpoint_id = j.value ->> 1
+    AND c.checkpoint_type = 'checkpoint';
 
--- name: delete_checkpoint_writes
-DELETE FROM {schema}pending_writes
-WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :checkpoint_id;
+-- name: delete_writes
+DELETE FROM {schema}pending_writes p USING jsonb_array_elements(:keys::jsonb) j (value)
+WHERE p.session_id = :session_id AND p.agent_id = j.value ->> 0 AND p.checkpoint_id = j.value ->> 1;
 
 -- name: move_head
 UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NULL, digest = NULL, updated_at = :now::timestamptz

@@ -686,14 +686,15 @@ FROM {schema}agent_state_ledger l JOIN {schema}checkpoint_log c
 WHERE l.session_id = :session_id AND l.deleted_at IS NULL -- what a deleted thread has will be gone soon
 ORDER BY l.agent_id;
 
--- name: delete_checkpoint
+-- name: delete_checkpoints
 DELETE FROM {schema}checkpoint_log
-WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :checkpoint_id
-    AND checkpoint_type = 'checkpoint';
+WHERE session_id = :session_id AND checkpoint_type = 'checkpoint' AND (agent_id, checkpoint_id) IN (
+    SELECT json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]') FROM json_each(:keys) j);
 
--- name: delete_checkpoint_writes
+-- name: delete_writes
 DELETE FROM {schema}pending_writes
-WHERE session_id = :session_id AND agent_id = :agent_id AND checkpoint_id = :checkpoint_id;
+WHERE session_id = :session_id AND (agent_id, checkpoint_id) IN (
+    SELECT json_extract(j.value, '$[0]'), json_extract(j.value, '$[1]') FROM json_each(:keys) j);
 
 -- name: move_head
 UPDATE {schema}agent_state_ledger SET checkpoint_id = :checkpoint_id, state = NULL, digest = NULL, updated_at = :now
