@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
@@ -50,6 +50,12 @@ class Waiting:
         if not self.stored.done():
             self.stored.set_exception(error) if error is not None else self.stored.set_result(None)
 
+
+RECENT = 8
+"""How many puts of each namespace a run knows to have begun."""
+_ENDED: Future[None] = Future()
+"""In place of the futures of puts that have ended."""
+_ENDED.set_result(None)
 
 COMPANY = 8
 """When so many writes of a run wait for a commit, it is time for one."""
@@ -106,7 +112,7 @@ class Run:
         self.namespaces: set[str] = set()
         """Of nested graphs that keep checkpoints: each reads when it begins."""
         self.expected: dict[Place, Future[None]] = {}
-        self.puts: dict[str, deque[tuple[str, Future[None]]]] = {}
+        self.puts: dict[str, dict[str, Future[None]]] = {}
         self.held: dict[Place, list[Waiting]] = {}
         self.waiting: list[Waiting] = []
         self.answered: dict[str, tuple[str, str | None]] = {}
@@ -137,20 +143,28 @@ class Run:
         that came before their checkpoint, and those that wait for a commit."""
         ended: Future[None] = Future()
         with self.lock:
-            self.puts.setdefault(place[0], deque(maxlen=8)).append((place[1], ended))
+            puts = self.puts.setdefault(place[0], {})
+            puts[place[1]] = ended
+            if len(puts) > RECENT:
+                del puts[next(iter(puts))]
             company, expected = self._with_company(place), self.expected.pop(place, None)
         if expected is not None:
             expected.set_result(None)
         return ended, company
+
+    def end_put(self, place: Place, ended: Future[None]) -> None:
+        """Tells who waits for a put that it has ended. A future is much to remember for each put of a run."""
+        ended.set_result(None)
+        with self.lock:
+            if place[1] in (puts := self.puts[place[0]]):
+                puts[place[1]] = _ENDED
 
     def expect_put(self, place: Place) -> Future[None]:
         """Resolved when the put of a checkpoint begins, or never will."""
         with self.lock:
             if self.fenced is None and self._put_of(place) is None:
                 return self.expected.setdefault(place, Future())
-        begun: Future[None] = Future()
-        begun.set_result(None)
-        return begun
+        return _ENDED
 
     def _with_company(self, place: Place) -> list[Waiting]:
         taken, self.waiting = self.waiting, []
@@ -180,10 +194,7 @@ class Run:
             return self._put_of(place)
 
     def _put_of(self, place: Place) -> Future[None] | None:
-        for checkpoint_id, ended in self.puts.get(place[0], ()):
-            if checkpoint_id == place[1]:
-                return ended
-        return None
+        return self.puts.get(place[0], {}).get(place[1])
 
     def hold(self, writes: Waiting) -> Future[None] | None:
         """Keeps writes until their checkpoint is put; if that has begun meanwhile, returns the put to wait for."""

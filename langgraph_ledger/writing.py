@@ -83,7 +83,7 @@ def put(
         raise
     finally:
         save.encoder = None
-        ended.set_result(None)
+        run.end_put((agent_id, checkpoint_id), ended)
     ledger.remember(session_id, agent_id, checkpoint_id, encoder.known)
     note_stored(ledger, run, company)
     return {"configurable": {"thread_id": session_id, "checkpoint_ns": agent_id, "checkpoint_id": checkpoint_id}}

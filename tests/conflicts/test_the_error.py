@@ -200,7 +200,7 @@ def test_saves_of_one_run_do_not_trip_over_each_other() -> None:
         for n in itertools.count():
             if ended.is_set():
                 return
-            run.begin_put(("", str(n)))[0].set_result(None)
+            run.end_put(("", str(n)), run.begin_put(("", str(n)))[0])
 
     thread = threading.Thread(target=puts)
     interval = sys.getswitchinterval()
@@ -213,6 +213,20 @@ def test_saves_of_one_run_do_not_trip_over_each_other() -> None:
         sys.setswitchinterval(interval)
         ended.set()
         thread.join()
+
+
+def test_a_run_keeps_no_future_of_a_put_that_has_ended() -> None:
+    """A saver remembers thousands of runs, and a future with its lock takes two kilobytes."""
+    run = Run(Runs(), "thread", 0)
+    futures = [run.begin_put(("", str(n)))[0] for n in range(3)]
+    assert [run.put_of(("", str(n))) for n in range(3)] == futures
+    for n in (2, 0):
+        run.end_put(("", str(n)), futures[n])
+    known = [run.put_of(("", str(n))) for n in range(3)]
+    assert [put is not None and put.done() for put in known] == [True, False, True]
+    assert known[0] is known[2] is not futures[0]
+    assert futures[0].done()
+    assert known[1] is futures[1]
 
 
 @pytest.mark.parametrize("when", ["before it waits", "while it waits"])
