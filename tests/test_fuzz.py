@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from langgraph_ledger.memory import Chunker
 from langgraph_ledger.places import Place, Ref, WriteRow, pack_body, unpack_body, unpack_write
 from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import INDEX, PART
+from tests.decoders import DECODERS, attempt
 from tests.forging import VAULT, Rows, chunk, packed
 
 LONG = "LANGGRAPH_LEDGER_TEST_FUZZ"
@@ -64,6 +66,14 @@ def test_any_write(value: Any) -> None:
     except ValueNotRestorable:
         return
     assert packed(place.packed())
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@fuzz
+@given(data=st.binary(max_size=200) | st.builds(bytes.__add__, st.binary(max_size=1), ANYTHING.map(packed)))
+def test_any_bytes(name: str, data: bytes) -> None:
+    """`python -m tests.fuzz_decoders` looks for worse ones."""
+    attempt(name, data)
 
 
 @st.composite
