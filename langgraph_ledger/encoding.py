@@ -30,6 +30,8 @@ SECRET = re.compile(
 
 ERROR_SOURCE_NODE = "__error_source_node__"
 START = "__start__"
+COUNTERS = "counters_since_delta_snapshot"
+"""The part of the metadata that names the delta channels of a checkpoint."""
 
 
 class Encoder:
@@ -54,13 +56,14 @@ class Encoder:
         self.metadata = merged_metadata(config, metadata)
         self.added = {k: v for k, v in self.metadata.items() if k not in (metadata or {})}
         self.channels: dict[str, Placed] = {}
+        self.deltas: frozenset[str] = frozenset()
         self.working: list[WorkingRow] = []
         self.apart: list[str] = []
         refuse_unfit(ledger.working_channels, checkpoint, self.metadata)
 
     @property
     def known(self) -> Known:
-        return Known(self.channels)
+        return Known(self.channels, deltas=self.deltas)
 
     def _where(self, channel: str | None = None) -> str:
         place = f"thread {self.session_id!r}, namespace {self.agent_id!r}, checkpoint {self.checkpoint.get('id')}"
@@ -68,13 +71,15 @@ class Encoder:
 
     def encode(self, *, reuse: bool = True) -> NewCheckpoint:
         """The checkpoint's rows; with `reuse`, less what is stored with its parent."""
-        parent = self.ledger.known(self.session_id, self.agent_id, self.parent_id) if reuse else Known({})
+        stored = self.ledger.known(self.session_id, self.agent_id, self.parent_id)
+        parent = stored if reuse else Known({})
         chunker = Chunker(self.vault, self.session_id, parent.ids, self.ledger.compression)
         values = self._durable()
         for channel in values:
             ids.clean(channel, "channel")
         self.channels = {channel: self._placed(channel, value, parent, chunker) for channel, value in values.items()}
         self._carry_over(parent)
+        self.deltas = self._deltas(stored)
         body = self._body()
         label = body_label(self.agent_id, str(self.checkpoint["id"]))
         return NewCheckpoint(
@@ -135,6 +140,24 @@ class Encoder:
             if before is not None and before.version == versions[channel]:
                 self.channels[ids.clean(channel, "channel")] = before
 
+    @property
+    def needs_parent(self) -> bool:
+        """Whether what its parent holds has to be known."""
+        return bool(self.parent_id and (self.missing or self._is_uncounted()))
+
+    def _is_uncounted(self) -> bool:
+        """Whether delta channels may be left out of its metadata: LangGraph before 1.2.13 does so where it is no run
+        that makes the checkpoint."""
+        return self.metadata.get("source") in ("update", "fork") and COUNTERS not in self.metadata
+
+    def _deltas(self, parent: Known) -> frozenset[str]:
+        """Delta channels without a value."""
+        found = set(self.metadata.get(COUNTERS) or ())
+        if self._is_uncounted():
+            whole = {channel for channel, placed in parent.channels.items() if placed.place.delta}
+            found |= (parent.deltas | whole) & (self.checkpoint.get("channel_versions") or {}).keys()
+        return frozenset(found - self.channels.keys())
+
     def _leans_on_parent(self, chunker: Chunker) -> bool:
         """Whether chunks are referred to that are not among the rows to be stored."""
         return any(not placed.used <= chunker.rows.keys() for placed in self.channels.values())
@@ -143,12 +166,11 @@ class Encoder:
         rest = {key: value for key, value in self.checkpoint.items() if key != "channel_values"}
         if self.apart:
             rest[WORKING_KEY] = self.apart
-        deltas = (self.metadata.get("counters_since_delta_snapshot") or {}).keys() - self.channels.keys()
         return Body(
             dump(self.vault.serde, rest, self._where, self.vault.limit),
             dump(self.vault.serde, self.metadata, lambda: f"{self._where()}, metadata", self.vault.limit),
             {channel: placed.place for channel, placed in self.channels.items()},
-            sorted(deltas),
+            sorted(self.deltas),
         )
 
     def _run_id(self) -> str | None:

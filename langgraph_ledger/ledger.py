@@ -53,10 +53,12 @@ class Placed:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Known:
-    """What this process knows of a stored checkpoint; `written` are the chunks of its pending writes."""
+    """What this process knows of a stored checkpoint; `written` are the chunks of its pending writes, `deltas` the
+    delta channels without a value, which are rebuilt from its ancestors."""
 
     channels: Mapping[str, Placed]
     written: set[bytes] = field(default_factory=set)
+    deltas: frozenset[str] = frozenset()
 
     @property
     def ids(self) -> set[bytes]:

@@ -150,7 +150,8 @@ def _decode(
         values[channel], used, size = shelf.read(place, there)
         channels[channel] = Placed(versions.get(channel), place, frozenset(used), size)
     written = set().union(*(shelf.reachable(row.memory_ids) for row in stored.writes if row.memory_ids))
-    ledger.remember(stored.session_id, stored.agent_id, stored.checkpoint_id, Known(channels, written))
+    known = Known(channels, written, frozenset(body.deltas))
+    ledger.remember(stored.session_id, stored.agent_id, stored.checkpoint_id, known)
     if names and stored.working:
         values |= working.values_of(vault, stored.agent_id, names, versions, stored.working, where)
     checkpoint = {**checkpoint, "channel_values": values}

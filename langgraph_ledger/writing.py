@@ -59,7 +59,7 @@ def put(
     run.check()
     policy = policy_of(ledger, conf, run)
     encoder = Encoder(ledger, vault, config, session_id, agent_id, checkpoint, metadata, new_versions)
-    if encoder.missing and parent_id and not ledger.known(session_id, agent_id, parent_id).channels:
+    if encoder.needs_parent and not ledger.known(session_id, agent_id, parent_id).channels:
         yield from ledger.ready()
         _, stored = yield read_checkpoint(session_id, agent_id, str(parent_id))
         if stored is not None:

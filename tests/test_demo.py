@@ -31,7 +31,7 @@ def environment(temporary: Path, *paths: Path) -> dict[str, str]:
 
 def run(temporary: Path, *arguments: str, paths: tuple[Path, ...] = ()) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*COMMAND, *arguments], env=environment(temporary, *paths), capture_output=True, text=True, timeout=120
+        [*COMMAND, *arguments], env=environment(temporary, *paths), capture_output=True, text=True, timeout=600
     )
 
 

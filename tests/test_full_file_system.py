@@ -17,6 +17,7 @@ import pytest
 from langgraph_ledger import Batched, LedgerSaver
 from langgraph_ledger.errors import DatabaseError
 from tests.flush.counting import at, counting, prefix
+from tests.strict_python import PYTHON
 
 ROOT = Path(__file__).parent.parent
 START = {"number": 0, "seen": []}
@@ -106,7 +107,6 @@ for left in LEFT:
 @pytest.mark.parametrize("policy", POLICIES)
 def test_files_that_may_not_grow(tmp_path: Path, policy: str) -> None:
     found = subprocess.run(
-        [sys.executable, "-W", "error", "-c", LIMITED, tmp_path, policy],
-        cwd=ROOT, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
+        [*PYTHON, "-c", LIMITED, tmp_path, policy], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
     assert (found.returncode, found.stderr) == (0, "")

@@ -17,3 +17,12 @@ def test_the_page_shows_the_results() -> None:
     results = json.loads(RESULTS.read_text("utf-8"))
     assert results.keys() <= {cell.name for cell in CELLS}
     assert table(results) in PAGE.read_text("utf-8")
+
+
+def test_each_result_says_how_large_its_sample_was() -> None:
+    results = json.loads(RESULTS.read_text("utf-8"))
+    ran = [name for name, outcome in results.items() if "passed" in outcome["result"]]
+    assert ran
+    for name in ran:
+        (row,) = re.findall(rf"^\| {re.escape(name)} \|.*$", PAGE.read_text("utf-8"), flags=re.MULTILINE)
+        assert re.fullmatch(r"[1-9]\d*|all", row.split(" | ")[-3])

@@ -41,7 +41,7 @@ with open(sys.argv[3], "wb") as file:
 def recorded(folder: Path, synchronous: str) -> list[Event]:
     ended = subprocess.run(
         [*PYTHON, "-c", SAVES, str(folder / "ledger.db"), synchronous, str(folder / "events")],
-        cwd=ROOT, capture_output=True, text=True, timeout=60,
+        cwd=ROOT, capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert (ended.returncode, ended.stderr) == (0, "")
     return pickle.loads((folder / "events").read_bytes())  # type: ignore[no-any-return]

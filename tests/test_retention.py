@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base.id import uuid6
 from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
@@ -300,6 +301,25 @@ def test_delta_channels_of_forks_and_updates(four: Flavoured, thread: str) -> No
         four.call("copy_thread", thread, target := str(uuid4()))
         four.call("prune", [target])
         assert four.get_state(graph, at(target)).values == before.values
+
+
+@pytest.mark.parametrize("source", ["update", "fork"])
+def test_delta_channels_that_are_not_in_the_metadata(
+    four: Flavoured, open_four: Callable[..., Flavoured], thread: str, source: str
+) -> None:
+    """LangGraph before 1.2.13 does not count them where a checkpoint is made by `update_state`, or as a copy."""
+    graph = graph_on(four.saver, work, more, state=Delta)
+    for turn in range(2):
+        four.invoke(graph, {"items": [f"turn {turn}"]}, at(thread))
+    before = four.get_state(graph, at(thread)).values
+    assert len(before["other"]) == 2
+    for saver in (four, open_four()):  # the other one does not know what the parent holds
+        latest = four.get_tuple(at(thread))
+        assert "other" not in latest.checkpoint["channel_values"]
+        copy = latest.checkpoint | {"id": str(uuid6())}
+        saver.put(latest.config, copy, {"source": source, "step": 9, "parents": {}}, {})
+        four.call("prune", [thread])
+        assert four.get_state(graph, at(thread)).values == before
 
 
 def test_a_deleted_thread_is_made_again_with_the_same_ids(four: Flavoured) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from tests.conflicts.stage import Stage, Watched
 from tests.scenarios.api import run_now
 
-PATIENCE = 40.0
+PATIENCE = 300.0
 
 
 class HeldStage(Stage):

@@ -114,25 +114,40 @@ def test_of_two_under_batched_exactly_one_wins(open_four: Opener, backend: Backe
 
 
 def test_a_conflict_found_in_the_background_stops_the_run(open_four: Opener, backend: Backend) -> None:
-    """Nothing is flushed by the run itself: time does it, and the run learns of it at its next step."""
+    """Nothing is flushed by the run itself: time does it, and the run learns of it at its next step.
+
+    The rival has to be faster than that time. Where it was not, it gets more of it, on another thread.
+    """
+
+    class TooLate(Exception):
+        """The run's first steps had been committed when the rival came."""
+
+    four = open_four()
     ran: list[int] = []
     fenced: list[bool] = []
 
     def each(number: int) -> None:
         ran.append(number)
         if number == 3:
-            rival(backend)
-            run = next(iter(four.saver._ledger.open_runs()))
-            for _ in range(500):
+            with LedgerSaver(backend.url) as other:
+                if counting(other, 4).invoke(START, thread)["seen"] != [1, 2, 3, 4]:
+                    raise TooLate
+            (run,) = (run for run in four.saver._ledger.open_runs() if run.session_id == str(delay))
+            for _ in range(2000):
                 if run.fenced is not None:
                     break
                 time.sleep(0.02)
             fenced.append(run.fenced is not None)
 
-    four = open_four(flush=Batched(100_000, 0.2))
-    with pytest.raises(StateConflict):
-        four.invoke(counting(four.saver, 40, each), START, at("1"), durability="sync")
+    for delay in (0.2, 1.0, 5.0, 25.0):
+        thread = at(str(delay), ledger_flush=Batched(100_000, delay))
+        ran.clear()
+        with pytest.raises((StateConflict, TooLate)) as caught:
+            four.invoke(counting(four.saver, 40, each), START, thread, durability="sync")
+        if fenced:
+            break
     assert fenced == [True]
+    assert caught.type is StateConflict
     assert ran == [1, 2, 3]
 
 

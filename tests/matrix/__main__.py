@@ -75,9 +75,9 @@ def postgres(version: str, folder: Path) -> Path:
 def sqlite(version: str, folder: Path) -> Path:
     """The folder of a shared library, which takes the place of the system's."""
     package = from_npm(SQLITE[version], folder)
-    (archive,) = package.rglob("sqlite3.tar.gz")
-    run("tar", "xzf", archive, "-C", folder)
-    (source,) = folder.glob("**/sqlite3.c")
+    for archive in package.rglob("sqlite3.tar.gz"):  # until 3.36
+        run("tar", "xzf", archive, "-C", package)
+    (source,) = package.rglob("sqlite3.c")
     options = ["-DSQLITE_ENABLE_JSON1", "-DSQLITE_ENABLE_DESERIALIZE", "-DSQLITE_ENABLE_COLUMN_METADATA"]
     library = ["-shared", "-fPIC", "-Wl,-soname,libsqlite3.so.0", "-o", folder / "libsqlite3.so.0"]
     run("cc", "-O1", *options, *library, source, "-lm", "-ldl", "-lpthread")
@@ -111,8 +111,8 @@ def try_cell(cell: Cell, folder: Path, chosen: list[str]) -> dict[str, str]:
 
 
 def table(results: dict[str, dict[str, str]]) -> str:
-    columns = ["python", "sqlite", "postgres", *SEEN, "result", "when"]
-    head = ["cell", "Python", "SQLite", "PostgreSQL", *SEEN, "tests", "when"]
+    columns = ["python", "sqlite", "postgres", *SEEN, "each_file", "result", "when"]
+    head = ["cell", "Python", "SQLite", "PostgreSQL", *SEEN, "of each file", "tests", "when"]
     lines = [head, ["---"] * len(head)]
     for cell in CELLS:
         if cell.name in results:
@@ -149,7 +149,7 @@ def main() -> int:
         print(f"== {cell.name}", flush=True)
         with tempfile.TemporaryDirectory(prefix="ledger-matrix-") as folder:
             try:
-                outcome = try_cell(cell, Path(folder), chosen)
+                outcome = try_cell(cell, Path(folder), chosen) | {"each_file": str(arguments.each_file or "all")}
             except Missing as missing:
                 outcome = {"result": "not to be had", "ok": "no"}
                 print(missing, flush=True)
