@@ -67,7 +67,7 @@ def call_id_of(given: Any) -> str:
     try:
         return ids.key(given, "call_id")
     except InvalidInput:
-        return f"sha256:{hashlib.sha256(repr(given).encode('utf-8', 'surrogatepass')).hexdigest()}"
+        return f"sha256:{hashlib.sha256(repr(given).encode()).hexdigest()}"
 
 
 def error_name(error: BaseException) -> str:
@@ -101,7 +101,6 @@ def record_start(
     vault = yield from ledger.vault(serde, adding=True)
     assert call.run is not None
     run, spot = call.run, call.spot
-    run.check()
     yield from _checkpoint_stored(ledger, run, spot, call.conf)
     run.check()
     entry = _entry(ledger, vault, call, kind, values)
