@@ -88,8 +88,7 @@ def spot_of(ledger: Ledger, conf: Mapping[str, Any]) -> tuple[Spot, Run]:
             break
     else:
         depth, namespace, task = innermost, "", steps[innermost]
-    inside = depth == innermost and conf.get("__pregel_task_id")
-    task_id = str(inside or task.rpartition(":")[2]) or None
+    task_id = task.rpartition(":")[2] or None
     node = steps[innermost].rpartition(":")[0] or None
     return Spot(session_id, namespace, task_id, checkpoints.get(namespace), checkpoints.get(""), node), run
 

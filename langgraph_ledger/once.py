@@ -48,7 +48,7 @@ def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unkn
     if record is None:
         return MAKE, None
     arguments = values.get("arguments")
-    for _ in range(record.asked_by.count(spot.task_id or "")):
+    for _ in record.asked_by:
         _asked(record, name, arguments)  # again, and answered at once: LangGraph counts the questions of a task
     if not is_open(record):
         return (RETURN, record.result) if record.status == "completed" else (MAKE, None)

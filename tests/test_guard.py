@@ -16,11 +16,13 @@ from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
-from langgraph_ledger import LedgerError, LedgerSaver, ReplayGuard, UnknownCall, aonce, hold, once
-from tests.crash_worker import Crashes
+from langgraph_ledger import CallRecord, LedgerError, LedgerSaver, ReplayGuard, UnknownCall, aonce, hold, once
+from langgraph_ledger.calls import Call, Spot, record_end
+from langgraph_ledger.flow import adrive, drive
+from langgraph_ledger.operations.calls import COMPLETED, RESOLVED
 from tests.direct import shared_backend
 from tests.four_ways import Backend, Flavoured
-from tests.recovery.stage import agent, call, config_of, kinds, made, same
+from tests.recovery.stage import agent, call, config_of, entries, kinds, made, same
 from tests.test_crash import crashes
 from tests.test_recovery import crash, thread_of
 
@@ -112,7 +114,8 @@ def test_ask(four: Flavoured, crash: Callable[..., Any], happened: bool) -> None
     assert made_calls == ["c1", "c1"]
 
 
-def test_ask_twice(four: Flavoured, crash: Callable[..., Any], crashes: Crashes, backend: Backend) -> None:
+@pytest.mark.parametrize("happened", [True, False])
+def test_ask_twice(four: Flavoured, crash: Callable[..., Any], happened: bool) -> None:
     """What was answered about the first attempt says nothing about the second."""
 
     class Killed(BaseException):
@@ -126,10 +129,48 @@ def test_ask_twice(four: Flavoured, crash: Callable[..., Any], crashes: Crashes,
     four.invoke(graph, None, config)
     with pytest.raises(Killed):
         four.invoke(graph, Command(resume={"happened": False}), config)
-    graph = guarded(four, same, "ask")
+    graph = guarded(four, lambda what: f"{what} {interrupt('how?')}", "ask")
     assert results(four.invoke(graph, None, config)) == []
     assert len(four.call("recover", thread_of(config)).interrupts) == 1
-    assert results(four.invoke(graph, Command(resume={"happened": True, "result": "paid"}), config)) == ["paid"]
+    if happened:
+        assert results(four.invoke(graph, Command(resume={"happened": True, "result": "paid"}), config)) == ["paid"]
+        return
+    (own,) = four.invoke(graph, Command(resume={"happened": False}), config)["__interrupt__"]
+    assert own.value == "how?"
+    assert results(four.invoke(graph, Command(resume="in cash"), config)) == ["c1 in cash"]
+
+
+def test_an_end_that_comes_after_the_answer(four: Flavoured, crash: Callable[..., Any]) -> None:
+    """A process that was taken for dead tells what came of its attempt, while the other attempt has a question."""
+    config = crash()
+    graph = guarded(four, lambda what: f"{what} {interrupt('how?')}", "ask")
+    four.invoke(graph, None, config)
+    (first,) = four.call("find_calls", thread_of(config), "c1")
+    (own,) = four.invoke(graph, Command(resume={"happened": False}), config)["__interrupt__"]
+    assert own.value == "how?"
+    late(four, config, first, COMPLETED, {"result": "paid by the first one"})
+    assert results(four.invoke(graph, Command(resume="in cash"), config)) == ["c1 in cash"]
+
+
+def test_an_end_outranks_what_was_found_out(four: Flavoured) -> None:
+    """Somebody looks, and finds nothing yet; the call ends; and then it is noted that it has not happened."""
+    config = config_of()
+    four.invoke(guarded(four, same, "ask"), {"messages": ["go"]}, config)
+    (found,) = four.call("find_calls", thread_of(config), "c1")
+    late(four, config, found, RESOLVED, {}, happened=False, source="resolve_call")
+    assert len(entries(four, config)) == 3
+    assert four.call("find_calls", thread_of(config), "c1") == [found]
+
+
+def late(four: Flavoured, config: Any, record: CallRecord, kind: str, values: Any, **facts: Any) -> None:
+    """Stores an end of an attempt, when others are there."""
+    spot = Spot(thread_of(config), record.agent_id, record.task_id, None, None)
+    call = Call(spot, record.call_id, {}, attempt_id=record.attempt_id)
+    flow, driver = record_end(four.saver._ledger, four.saver.serde, call, kind, values, **facts), four.saver._driver
+    if four.runner is None:
+        drive(flow, driver)
+    else:
+        four.runner.run(adrive(flow, driver))
 
 
 @pytest.mark.parametrize("by_id", [False, True])
@@ -415,6 +456,56 @@ def test_a_call_in_a_subgraph_is_answered(four: Flavoured, nothing_saved: Callab
     nothing_saved(graph, {"messages": ["go"]}, config)
     assert begin(four, graph, config) == ["paid 1"]
     assert made_calls == ["a"]
+
+
+@pytest.mark.parametrize("what", ["tool", "once"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_a_graph_within_that_keeps_nothing_begins_again(four: Flavoured, what: str, beside: bool) -> None:
+    """All of its tasks have other ids then: what counts is the task around them. `beside`: behind a graph that keeps
+    checkpoints."""
+    config, done, problems = config_of(), list[str](), [OSError("no line")]
+
+    def effect(what: str = "a") -> str:
+        done.append(what)
+        return "done"
+
+    def stop(state: MessagesState) -> None:
+        if problems:
+            raise problems.pop()
+
+    def pay(state: MessagesState) -> Any:
+        return {"messages": [once("pay", effect)]}
+
+    async def apay(state: MessagesState) -> Any:
+        async def aeffect() -> str:
+            return effect()
+
+        return {"messages": [await aonce("pay", aeffect)]}
+
+    if what == "tool":
+        builder, last = calling(four, effect, [call("a", "c1")]), "tools"
+    else:
+        builder = StateGraph(MessagesState).add_node("pay", apay if four.is_async else pay).add_edge(START, "pay")
+        last = "pay"
+    inner = builder.add_node(stop).add_edge(last, "stop").compile(checkpointer=False)
+    kept = StateGraph(MessagesState).add_node("first", lambda state: None).add_edge(START, "first").compile()
+
+    def around(state: MessagesState) -> Any:
+        if beside:
+            kept.invoke(state)
+        return inner.invoke(state)
+
+    async def aaround(state: MessagesState) -> Any:
+        if beside:
+            await kept.ainvoke(state)
+        return await inner.ainvoke(state)
+
+    outer = StateGraph(MessagesState).add_node("around", aaround if four.is_async else around)
+    graph = outer.add_edge(START, "around").compile(checkpointer=four.saver)
+    with pytest.raises(OSError, match="no line"):
+        four.invoke(graph, {"messages": ["go"]}, config)
+    assert four.invoke(graph, None, config)["messages"][-1].content == "done"
+    assert done == ["a"]
 
 
 def test_what_failed_or_is_unknown_does_not_hide_what_is_known(

@@ -19,7 +19,7 @@ from langgraph_ledger import LedgerError, LedgerSaver, aonce, arepair, hold, rep
 from tests.crash_worker import Crashes
 from tests.direct import query, shared_backend
 from tests.four_ways import Backend, Flavoured
-from tests.recovery.stage import agent, call, config_of, entries, made, same
+from tests.recovery.stage import agent, call, config_of, entries, kinds, made, same
 from tests.test_crash import KILLED, crashes
 
 __all__ = ["crashes"]
@@ -133,6 +133,27 @@ def test_how_the_calls_of_an_open_step_ended(four: Flavoured) -> None:
     four.invoke(graph, Command(resume="yes"), config)
     report = four.call("recover", thread_of(config))
     assert report.unapplied == report.failed == report.interrupted == ()
+
+
+def test_a_call_of_a_subgraph_whose_task_has_written(four: Flavoured) -> None:
+    """The subgraph's state knows of it, though the root's does not yet. While the root is where it was, it stays on
+    record."""
+
+    def model(state: MessagesState) -> Any:
+        return {"messages": [AIMessage("", tool_calls=[call("a", "c1")])]}
+
+    def ask(state: MessagesState) -> None:
+        interrupt("well?")
+
+    config = config_of()
+    builder = StateGraph(MessagesState).add_node(model).add_node(ask).add_node("tools", ToolNode([made(four, same)]))
+    builder.add_edge(START, "model").add_edge("model", "ask").add_edge("model", "tools")
+    outer = StateGraph(MessagesState).add_node("inner", builder.compile()).add_edge(START, "inner")
+    four.invoke(outer.compile(checkpointer=four.saver), {"messages": ["go"]}, config)
+    report = four.call("recover", thread_of(config))
+    assert (report.unapplied, report.unknown, len(report.interrupts)) == ((), (), 1)
+    four.call("prune", [thread_of(config)])
+    assert kinds(four, config) == [("tool_call_started", "c1"), ("tool_call_completed", "c1")]
 
 
 def test_an_error_is_in_the_report(four: Flavoured) -> None:

@@ -5,15 +5,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
-from langgraph_ledger import LedgerSaver, Session
+from langgraph_ledger import LedgerSaver, Session, storing
 from tests.direct import shared_backend
 from tests.four_ways import Backend, Flavoured
-from tests.recovery.stage import config_of
+from tests.recovery.stage import call, config_of, made
 
 backend = shared_backend
 durabilities = pytest.mark.parametrize("durability", ["sync", "async", "exit"])
@@ -109,6 +111,42 @@ def test_a_stream_that_was_left(four: Flavoured) -> None:
     assert facts(four, config) == ("paused", {"ended": "cancelled"})
     four.invoke(graph, None, config)
     assert facts(four, config) == ("completed", {})
+
+
+def test_nothing_is_stored_where_a_stream_is_let_go(backend: Backend) -> None:
+    """It may be a garbage collection, in the middle of anything: the saver's next call does it."""
+    config = config_of()
+    with LedgerSaver(backend.url) as saver, LedgerSaver(backend.url) as other:
+        stream = chain(saver, one, two).stream({"messages": ["go"]}, config, durability="sync", stream_mode="updates")
+        next(stream)
+        stream.close()
+        assert facts(Flavoured(other, None), config) == ("active", {})
+        saver.recover(config["configurable"]["thread_id"])
+        assert facts(Flavoured(other, None), config) == ("paused", {"ended": "cancelled"})
+
+
+def test_tool_calls_are_signs_of_life(open_four: Callable[..., Flavoured], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under durability "exit" there are no others."""
+    monkeypatch.setattr(storing, "TOUCH_SECONDS", 0.0)
+    four, other, config, seen = open_four(), open_four(), config_of(), []
+
+    def act(what: str) -> str:
+        thread = config["configurable"]["thread_id"]
+        seen.extend(s.last_active_at for s in other.saver.sessions(limit=10**6) if s.session_id == thread)
+        return what
+
+    builder = StateGraph(MessagesState).add_node("one", lambda state: {"messages": [asked("c1")]})
+    builder.add_node("two", lambda state: {"messages": [asked("c2")]})
+    builder.add_node("tools one", ToolNode([made(four, act)])).add_node("tools two", ToolNode([made(four, act)]))
+    builder.add_edge(START, "one").add_edge("one", "tools one").add_edge("tools one", "two")
+    graph = builder.add_edge("two", "tools two").compile(checkpointer=four.saver)
+    four.invoke(graph, {"messages": ["go"]}, config, durability="exit")
+    before, after = seen
+    assert before < after
+
+
+def asked(call_id: str) -> AIMessage:
+    return AIMessage("", tool_calls=[call(call_id, call_id)])
 
 
 def test_a_graph_within_a_chain(four: Flavoured) -> None:

@@ -27,8 +27,10 @@ from psycopg_pool import AsyncConnectionPool
 
 from langgraph_ledger import LedgerError, LedgerSaver, SessionBusy, StateConflict, calls, hold, once, tool_log
 from langgraph_ledger.errors import ThreadLocked
+from langgraph_ledger.flow import adrive, drive
 from langgraph_ledger.listings import values
 from langgraph_ledger.records import MAX_TEXT
+from langgraph_ledger.runs import Run
 from tests.direct import query, shared_backend
 from tests.four_ways import Backend, Flavoured
 from tests.ledger_rows import half_written, read_rows
@@ -440,6 +442,7 @@ def test_two_savers_in_one_process(open_four: Callable[..., Flavoured], tmp_path
         for four in (one, two):
             four.invoke(agent(four.saver, [made(four, same)], [call("a", "c1")]), {"messages": ["go"]}, config)
             assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started", "tool_call_completed"]
+    assert len(tool_log._registered) == 2, "the handlers of both flavours, once for the process"
 
 
 # --- a run that has been overtaken
@@ -469,6 +472,50 @@ def test_a_tool_of_an_overtaken_run_does_not_run(
         four.invoke(graph, {"messages": ["go"]}, config, durability=durability)
     assert ran == []
     assert entries(four, config) == []
+
+
+def test_a_tool_of_an_overtaken_run_runs_where_conflicts_are_reported(open_four: Callable[..., Flavoured]) -> None:
+    four, other, config, ran = open_four(on_conflict="report"), open_four(), config_of(), []
+
+    def overtake(state: MessagesState) -> Any:
+        in_another_thread(lambda: take_over(other.saver, config))
+        return {"messages": [AIMessage("", tool_calls=[call("this", "c1")])]}
+
+    tool = made(four, lambda what: ran.append(what) or what)
+    builder = StateGraph(MessagesState).add_node(overtake).add_node("tools", ToolNode([tool]))
+    graph = builder.add_edge(START, "overtake").add_edge("overtake", "tools").compile(checkpointer=four.saver)
+    four.invoke(agent(four.saver, [tool], []), {"messages": ["before"]}, config)
+    four.invoke(graph, {"messages": ["go"]}, config, durability="exit")
+    assert ran == ["this"]
+    assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started", "tool_call_completed"]
+    (refused,) = four.call("rejected_writes", config["configurable"]["thread_id"])
+    assert refused.payload["operation"] == "tool_call_started"
+
+
+def test_a_start_of_a_writer_that_never_read(four: Flavoured) -> None:
+    """As for any other write of it, the checkpoint that it stands on must be the thread's latest."""
+    config = config_of()
+    graph = agent(four.saver, [], [])
+    for _ in range(2):
+        four.invoke(graph, {"messages": ["go"]}, config)
+    latest, *_, first = (e.checkpoint_id for e in reversed(four.call("history", config["configurable"]["thread_id"])))
+
+    def start(checkpoint_id: str) -> None:
+        ledger, thread = four.saver._ledger, config["configurable"]["thread_id"]
+        spot = calls.Spot(thread, "", "task", checkpoint_id, checkpoint_id)
+        flow = calls.record_start(
+            ledger, four.saver.serde, calls.Call(spot, "c1", {}, run=Run(ledger.runs, thread, None))
+        )
+        if four.runner is None:
+            drive(flow, ledger.driver)
+        else:
+            four.runner.run(adrive(flow, ledger.driver))
+
+    with pytest.raises(StateConflict):
+        start(first)
+    assert entries(four, config) == []
+    start(latest)
+    assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started"]
 
 
 def test_no_tool_is_called_on_a_busy_thread(backend: Backend, four: Flavoured) -> None:
