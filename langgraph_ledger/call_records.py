@@ -118,7 +118,7 @@ def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
         error=_error(end, value) if status in ("failed", "cancelled") else None,
         settled=start.settled,
         based=bool(start.based),
-        resolved=end.get("source") if last.kind == RESOLVED else None,
+        resolved=end.get("source"),
         asked_by=tuple(said["asked_by"] for _, said in told if said.get("asked_by")),
         started_at=as_time(start.created_at),
         ended_at=as_time(last.created_at) if ended else None,

@@ -24,7 +24,7 @@ from langgraph_ledger.operations.calls import RESOLVED, STARTED, CallEntry, put_
 from langgraph_ledger.operations.checkpoints import Writer, read_root
 from langgraph_ledger.places import MemoryRow
 from langgraph_ledger.records import describe, describe_result, described, now, to_json
-from langgraph_ledger.refusals import refuse, refuse_if_busy
+from langgraph_ledger.refusals import refuse
 from langgraph_ledger.runs import Marked, Run
 from langgraph_ledger.statements import Operation
 from langgraph_ledger.storing import is_news, regardless, writer_of
@@ -103,7 +103,6 @@ def record_start(
     yield from _checkpoint_stored(ledger, run, spot, call.conf)
     run.check()
     entry = _entry(ledger, vault, call, kind, values)
-    yield from refuse_if_busy(ledger, run, kind, spot.agent_id, entry.checkpoint_id)
     start = _Start(ledger, run, entry)
     if ledger.queue.entries:  # what waits is committed along
         yield from submit(ledger.queue, start.change(), None, at_once=True)

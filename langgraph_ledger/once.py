@@ -244,7 +244,7 @@ class hold:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        run_flow(*self._release(), later=True)
+        run_flow(*self._release())
 
     async def __aenter__(self) -> Self:
         ledger, flow = self._take()

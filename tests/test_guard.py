@@ -112,6 +112,8 @@ def test_ask(four: Flavoured, crash: Callable[..., Any], happened: bool) -> None
     assert made_calls == ["c1"]
     assert results(four.invoke(graph, Command(resume="in cash"), config)) == ["c1 in cash"]
     assert made_calls == ["c1", "c1"]
+    (call_record,) = four.call("find_calls", thread_of(config), "c1")
+    assert (call_record.status, call_record.attempts) == ("completed", 3)
 
 
 @pytest.mark.parametrize("happened", [True, False])
@@ -548,7 +550,8 @@ def test_a_step_that_is_tried_again_is_answered_again(four: Flavoured, nothing_s
     assert sorted(made_calls) == ["a", "b"]
 
 
-def test_a_step_that_is_stored_has_its_calls_to_itself(four: Flavoured) -> None:
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_step_that_is_stored_has_its_calls_to_itself(four: Flavoured, inside: bool) -> None:
     """Whoever begins anew, instead of going on with that step, makes other calls."""
     config, made_calls, problems = config_of(), list[str](), [OSError("no line")] * 2
 
@@ -558,7 +561,8 @@ def test_a_step_that_is_stored_has_its_calls_to_itself(four: Flavoured) -> None:
         made_calls.append(what)
         return what
 
-    graph = calling(four, act, [call("a", "c1"), call("b", "c2")]).compile(checkpointer=four.saver)
+    builder = calling(four, act, [call("a", "c1"), call("b", "c2")])
+    graph = within(builder, four, "around") if inside else builder.compile(checkpointer=four.saver)
     with pytest.raises(OSError, match="no line"):
         begin(four, graph, config, "sync")
     assert made_calls == ["a"]
@@ -581,6 +585,23 @@ def test_a_run_is_not_answered_by_itself(four: Flavoured) -> None:
     builder = calling(four, lambda what: made_calls.append(what) or f"paid {len(made_calls)}", [call("a", "c1")])
     builder.add_conditional_edges("tools", lambda state: END if len(results(state)) == 2 else "model")
     assert begin(four, builder.compile(checkpointer=four.saver), config) == ["paid 1", "paid 2"]
+
+
+def test_tasks_may_use_the_same_id(four: Flavoured) -> None:
+    """As those of an agent do, which has a task for each call; and so may the steps of a run."""
+    config, made_calls = config_of(), list[str]()
+    node = ToolNode([made(four, lambda what: made_calls.append(what) or what)], **ReplayGuard("fail").wrappers)
+
+    def split(state: MessagesState) -> Any:
+        done = len(results(state))
+        return [Send("tools", [call(what, "it")]) for what in "abcd"[done : done + 2]]
+
+    builder = StateGraph(MessagesState).add_node("tools", node)
+    builder.add_conditional_edges(START, split, ["tools"]).add_node("next", lambda state: None)
+    builder.add_edge("tools", "next").add_conditional_edges("next", split, ["tools"])
+    found = four.invoke(builder.compile(checkpointer=four.saver), {"messages": ["go"]}, config)
+    assert results(found) == ["a", "b", "c", "d"]
+    assert sorted(made_calls) == ["a", "b", "c", "d"]
 
 
 class Many(TypedDict):
@@ -744,6 +765,14 @@ def test_once(four: Flavoured, policy: Any) -> None:
     assert four.invoke(graph, Command(resume="yes"), config)["messages"][-1].content == "2 yes", "another step"
 
 
+def test_what_gives_nothing_is_done_once(four: Flavoured) -> None:
+    config, done = config_of(), list[int]()
+    graph = node_of(four, "pay", lambda: done.append(1), lambda: interrupt("sure?"))
+    four.invoke(graph, {"messages": ["go"]}, config)
+    assert four.invoke(graph, Command(resume="yes"), config)["messages"][-1].content == "None yes"
+    assert done == [1]
+
+
 def test_what_raised_is_done_again(four: Flavoured) -> None:
     config, tries = config_of(), []
 
@@ -757,7 +786,8 @@ def test_what_raised_is_done_again(four: Flavoured) -> None:
     with pytest.raises(OSError, match="no line"):
         four.invoke(graph, {"messages": ["go"]}, config)
     assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started", "tool_call_failed"]
-    assert [found.error for found in four.call("find_calls", thread_of(config), "once:pay")] == ["OSError: no line"]
+    (failed,) = four.call("find_calls", thread_of(config), "once:pay")
+    assert (failed.error, failed.kept, failed.result) == ("OSError: no line", False, None)
     assert four.invoke(graph, None, config)["messages"][-1].content == "done "
 
 
@@ -786,6 +816,9 @@ def test_what_was_broken_off_is_not_known(four: Flavoured) -> None:
         four.invoke(graph, {"messages": ["go"]}, config)
     with pytest.raises(UnknownCall, match=r"once:pay.*was cancelled while it ran"):
         four.invoke(graph, None, config)
+    (broken,) = four.call("find_calls", thread_of(config), "once:pay")
+    assert (broken.status, broken.kept, broken.result) == ("cancelled", False, None)
+    assert broken.error.endswith("Killed")
     four.call("resolve_call", thread_of(config), "once:pay", happened=True, result="found paid")
     assert four.invoke(graph, None, config)["messages"][-1].content == "found paid "
     assert tries == [1]

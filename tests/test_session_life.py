@@ -1,6 +1,9 @@
 """What a session says beyond what its writes say: who began, and how a run ended that wrote nothing at its end."""
 
 import asyncio
+import json
+import os
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +16,8 @@ from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 
 from langgraph_ledger import LedgerSaver, Session, storing
-from tests.direct import shared_backend
+from langgraph_ledger.ledger import process_start
+from tests.direct import query, shared_backend
 from tests.four_ways import Backend, Flavoured
 from tests.recovery.stage import call, config_of, made
 
@@ -147,6 +151,54 @@ def test_tool_calls_are_signs_of_life(open_four: Callable[..., Flavoured], monke
 
 def asked(call_id: str) -> AIMessage:
     return AIMessage("", tool_calls=[call(call_id, call_id)])
+
+
+@pytest.mark.parametrize("owner", ["this process", "another one", "one that is gone"])
+def test_a_run_that_goes_on_is_noted_unless_somebody_is_at_work(
+    open_four: Callable[..., Flavoured], backend: Backend, owner: str
+) -> None:
+    four, other, config, seen = open_four(), LedgerSaver(backend.url), config_of(), []
+    thread = config["configurable"]["thread_id"]
+
+    def look(state: MessagesState) -> None:
+        seen.extend(s.run_id for s in other.sessions(limit=10**6) if s.session_id == thread)
+
+    with other:
+        under_way = chain(other, one, look).stream({"messages": ["go"]}, config, durability="sync")
+        next(under_way)
+        before = session(four, config)
+        assert before is not None
+        if owner != "this process":
+            pid = os.getppid()
+            started = process_start(pid) if owner == "another one" else 0
+            told = json.dumps({"host": socket.gethostname(), "pid": pid, "started": started})
+            query(backend, "UPDATE agent_state_ledger SET owner = ? WHERE session_id = ?", told, thread)
+        four.invoke(chain(four.saver, one, look), None, config, durability="exit")
+        assert (seen == [before.run_id]) is (owner == "another one")
+        under_way.close()
+
+
+def test_a_run_does_not_fail_because_its_end_is_not_noted(four: Flavoured, backend: Backend) -> None:
+    config = config_of()
+    thread = config["configurable"]["thread_id"]
+    graph = chain(four.saver, one, two, interrupt_before=["two"])
+    four.call("setup")
+    ends = f"NEW.session_id = '{thread}' AND NEW.outcome IS NOT NULL"
+    if backend.kind == "sqlite":
+        made = f"CREATE TRIGGER no_end BEFORE UPDATE ON sessions WHEN {ends} BEGIN SELECT RAISE(ABORT, 'no'); END"
+        query(backend, made)
+    else:
+        body = "$$BEGIN RAISE EXCEPTION 'no'; END$$"
+        query(backend, f"CREATE FUNCTION no_end() RETURNS trigger LANGUAGE plpgsql AS {body}")
+        made = f"BEFORE UPDATE ON sessions FOR EACH ROW WHEN ({ends}) EXECUTE FUNCTION no_end()"
+        query(backend, f"CREATE TRIGGER no_end {made}")
+    try:
+        found = four.invoke(graph, {"messages": ["go"]}, config)
+    finally:
+        query(backend, "DROP TRIGGER no_end" + (" ON sessions" if backend.kind == "postgres" else ""))
+        query(backend, "SELECT 1" if backend.kind == "sqlite" else "DROP FUNCTION no_end")
+    assert [m.content for m in found["messages"]] == ["go", "one"]
+    assert facts(four, config) == ("active", {})
 
 
 def test_a_graph_within_a_chain(four: Flavoured) -> None:
