@@ -117,7 +117,8 @@ def test_a_stream_that_was_left(four: Flavoured) -> None:
     assert facts(four, config) == ("completed", {})
 
 
-def test_nothing_is_stored_where_a_stream_is_let_go(backend: Backend) -> None:
+@pytest.mark.parametrize("by", ["recover", "another run", "close"])
+def test_nothing_is_stored_where_a_stream_is_let_go(backend: Backend, by: str) -> None:
     """It may be a garbage collection, in the middle of anything: the saver's next call does it."""
     config = config_of()
     with LedgerSaver(backend.url) as saver, LedgerSaver(backend.url) as other:
@@ -125,7 +126,12 @@ def test_nothing_is_stored_where_a_stream_is_let_go(backend: Backend) -> None:
         next(stream)
         stream.close()
         assert facts(Flavoured(other, None), config) == ("active", {})
-        saver.recover(config["configurable"]["thread_id"])
+        if by == "recover":
+            saver.recover("of another thread")
+        elif by == "close":
+            saver.close()
+        else:
+            chain(saver, one).invoke({"messages": ["go"]}, config_of())
         assert facts(Flavoured(other, None), config) == ("paused", {"ended": "cancelled"})
 
 
@@ -151,6 +157,33 @@ def test_tool_calls_are_signs_of_life(open_four: Callable[..., Flavoured], monke
 
 def asked(call_id: str) -> AIMessage:
     return AIMessage("", tool_calls=[call(call_id, call_id)])
+
+
+def test_a_run_that_went_on_and_wrote_nothing(four: Flavoured) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(state: MessagesState) -> Any:
+        raise Killed
+
+    config = config_of()
+    graph = chain(four.saver, one, killed, interrupt_before=["killed"])
+    four.invoke(graph, {"messages": ["go"]}, config)
+    assert facts(four, config) == ("paused", {"ended": "breakpoint"})
+    with pytest.raises(Killed):
+        four.invoke(graph, None, config, durability="sync")
+    assert facts(four, config) == ("paused", {"ended": "cancelled"})
+    assert four.saver._ledger.open_runs() == [], "what has ended is let go"
+
+
+def test_nothing_to_go_on_with(four: Flavoured) -> None:
+    config = config_of()
+    graph = chain(four.saver, one)
+    four.invoke(graph, {"messages": ["go"]}, config)
+    before = session(four, config)
+    four.invoke(graph, None, config)
+    assert session(four, config) == before
+    assert facts(four, config) == ("completed", {})
 
 
 @pytest.mark.parametrize("owner", ["this process", "another one", "one that is gone"])
