@@ -87,6 +87,7 @@ def test_retry(four: Flavoured, crash: Callable[..., Any]) -> None:
     assert results(four.invoke(graph, None, config)) == ["c1"]
     (found,) = four.call("find_calls", thread_of(config), "c1")
     assert (found.status, found.attempts) == ("completed", 2)
+    assert four.call("recover", thread_of(config)).unknown == ()
 
 
 @pytest.mark.parametrize("happened", [True, False])

@@ -132,7 +132,19 @@ def test_how_the_calls_of_an_open_step_ended(four: Flavoured) -> None:
     assert "<this>" not in report._repr_html_()
     four.invoke(graph, Command(resume="yes"), config)
     report = four.call("recover", thread_of(config))
-    assert report.unapplied == report.failed == report.interrupted == ()
+    assert report.unapplied == report.failed == report.interrupted == report.unknown == report.held == ()
+
+
+def test_a_call_beside_a_task_that_has_written(four: Flavoured) -> None:
+    config = config_of()
+    tools = ToolNode([made(four, lambda what: what if what == "a" else str(interrupt("may I?")))])
+    asked = AIMessage("", tool_calls=[call("a", "c1"), call("b", "c2")])
+    builder = StateGraph(MessagesState).add_node("tools", tools).add_edge(START, "tools")
+    builder.add_node("beside", lambda state: {"messages": ["done"]}).add_edge(START, "beside")
+    four.invoke(builder.compile(checkpointer=four.saver), {"messages": [asked]}, config)
+    report = four.call("recover", thread_of(config))
+    assert [c.call_id for c in report.unapplied] == ["c1"]
+    assert [c.call_id for c in report.interrupted] == ["c2"]
 
 
 def test_a_call_of_a_subgraph_whose_task_has_written(four: Flavoured) -> None:
@@ -177,12 +189,17 @@ def test_an_encrypted_report(open_four: Callable[..., Flavoured]) -> None:
     assert [c.arguments for c in report.interrupted] == [{"what": "s" * 400}]
 
 
-def test_what_is_unknown_stays_so_until_somebody_finds_out(four: Flavoured, crash: Callable[..., Any]) -> None:
-    """A thread that goes on, and is pruned, still tells of a call that may have happened."""
+@pytest.mark.parametrize("later", ["c1", "c2"])
+def test_what_is_unknown_stays_so_until_somebody_finds_out(
+    four: Flavoured, crash: Callable[..., Any], later: str
+) -> None:
+    """A thread that goes on, and is pruned, still tells of a call that may have happened. A later one has perhaps the
+    same id."""
     config = crash()
     thread = thread_of(config)
-    graph = agent(four.saver, [made(four, same)], [call("a", "c2")])
+    graph = agent(four.saver, [made(four, same)], [call("a", later)])
     four.invoke(graph, {"messages": ["never mind"]}, config)
+    assert [c.attempts for c in four.call("recover", thread).unknown] == [1]
     four.call("prune", [thread])
     report = four.call("recover", thread)
     assert report.status == "completed"

@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -117,6 +119,23 @@ def test_a_stream_that_was_left(four: Flavoured) -> None:
     assert facts(four, config) == ("completed", {})
 
 
+@pytest.mark.parametrize("how", ["closed", "an error"])
+def test_a_stream_that_is_left_when_all_is_done(backend: Backend, how: str) -> None:
+    config = config_of()
+    with LedgerSaver(backend.url) as saver:
+        stream = chain(saver, one).stream({"messages": ["go"]}, config, durability="sync", stream_mode="values")
+        next(stream)
+        while facts(Flavoured(saver, None), config)[0] != "completed":
+            next(stream)
+        if how == "closed":
+            stream.close()
+        else:
+            with pytest.raises(ValueError, match="of the caller's"):
+                stream.throw(ValueError("of the caller's"))
+        saver.recover(config["configurable"]["thread_id"])
+        assert facts(Flavoured(saver, None), config) == ("completed", {})
+
+
 @pytest.mark.parametrize("by", ["recover", "another run", "close"])
 def test_nothing_is_stored_where_a_stream_is_let_go(backend: Backend, by: str) -> None:
     """It may be a garbage collection, in the middle of anything: the saver's next call does it."""
@@ -186,7 +205,7 @@ def test_nothing_to_go_on_with(four: Flavoured) -> None:
     assert facts(four, config) == ("completed", {})
 
 
-@pytest.mark.parametrize("owner", ["this process", "another one", "one that is gone"])
+@pytest.mark.parametrize("owner", ["this process", "another one", "one that is gone", "gone, began nobody knows when"])
 def test_a_run_that_goes_on_is_noted_unless_somebody_is_at_work(
     open_four: Callable[..., Flavoured], backend: Backend, owner: str
 ) -> None:
@@ -203,7 +222,11 @@ def test_a_run_that_goes_on_is_noted_unless_somebody_is_at_work(
         assert before is not None
         if owner != "this process":
             pid = os.getppid()
-            started = process_start(pid) if owner == "another one" else 0
+            started: int | None = process_start(pid) if owner == "another one" else 0
+            if owner == "gone, began nobody knows when":
+                child = subprocess.Popen([sys.executable, "-c", ""])
+                pid, started = child.pid, None
+                child.wait()
             told = json.dumps({"host": socket.gethostname(), "pid": pid, "started": started})
             query(backend, "UPDATE agent_state_ledger SET owner = ? WHERE session_id = ?", told, thread)
         four.invoke(chain(four.saver, one, look), None, config, durability="exit")
