@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from langchain_core.messages import AIMessage
 from langchain_core.runnables import RunnableLambda
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -98,6 +99,15 @@ def test_an_error_of_the_run_itself(four: Flavoured) -> None:
     assert (status, outcome["ended"]) == ("failed", "failed")
     assert outcome["error_type"] == "langgraph.errors.GraphRecursionError"
     assert "Recursion limit" in str(outcome["error"]) or outcome["error"]["$length"] > 0
+
+
+def test_an_error_of_the_run_itself_where_values_are_encrypted(open_four: Callable[..., Flavoured]) -> None:
+    pytest.importorskip("Crypto")
+    four, config = open_four(serde=EncryptedSerializer.from_pycryptodome_aes(key=b"0" * 16)), config_of()
+    builder = StateGraph(MessagesState).add_node(one).add_edge(START, "one").add_edge("one", "one")
+    with pytest.raises(GraphRecursionError) as raised:
+        four.invoke(builder.compile(checkpointer=four.saver), {"messages": ["go"]}, {**config, "recursion_limit": 3})
+    assert facts(four, config)[1]["error"] == {"$type": "str", "$length": len(str(raised.value))}
 
 
 def test_an_error_of_a_node(four: Flavoured) -> None:
