@@ -90,8 +90,11 @@ def call_records(vault: Vault, session_id: str, rows: Iterable[CallRow], memory:
 
 
 def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
-    start, last = entries[0], entries[-1]
-    payload, end = _told(shelf, start), _told(shelf, last)
+    told = [(entry, _told(shelf, entry)) for entry in entries]
+    (start, payload), (last, end) = told[0], told[-1]
+    for entry, said in told:  # outranks what somebody has found out at the same time
+        if entry.kind == COMPLETED and said.get("kept", True) is True:
+            last, end = entry, said
     status = _STATUS.get(last.kind)
     if status is None:
         status = "completed" if end["happened"] else "not made"
@@ -115,8 +118,8 @@ def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
         error=_error(end, value) if status in ("failed", "cancelled") else None,
         settled=start.settled,
         based=bool(start.based),
-        resolved=end.get("source") if last.kind == RESOLVED else None,
-        asked_by=(end["asked_by"],) if end.get("asked_by") else (),
+        resolved=end.get("source"),
+        asked_by=tuple(said["asked_by"] for _, said in told if said.get("asked_by")),
         started_at=as_time(start.created_at),
         ended_at=as_time(last.created_at) if ended else None,
     )

@@ -24,7 +24,7 @@ from langgraph_ledger.operations.calls import RESOLVED, STARTED, CallEntry, put_
 from langgraph_ledger.operations.checkpoints import Writer, read_root
 from langgraph_ledger.places import MemoryRow
 from langgraph_ledger.records import describe, describe_result, described, now, to_json
-from langgraph_ledger.refusals import refuse, refuse_if_busy
+from langgraph_ledger.refusals import refuse
 from langgraph_ledger.runs import Marked, Run
 from langgraph_ledger.statements import Operation
 from langgraph_ledger.storing import is_news, regardless, writer_of
@@ -67,7 +67,7 @@ def call_id_of(given: Any) -> str:
     try:
         return ids.key(given, "call_id")
     except InvalidInput:
-        return f"sha256:{hashlib.sha256(repr(given).encode('utf-8', 'surrogatepass')).hexdigest()}"
+        return f"sha256:{hashlib.sha256(repr(given).encode()).hexdigest()}"
 
 
 def error_name(error: BaseException) -> str:
@@ -88,8 +88,7 @@ def spot_of(ledger: Ledger, conf: Mapping[str, Any]) -> tuple[Spot, Run]:
             break
     else:
         depth, namespace, task = innermost, "", steps[innermost]
-    inside = depth == innermost and conf.get("__pregel_task_id")
-    task_id = str(inside or task.rpartition(":")[2]) or None
+    task_id = task.rpartition(":")[2] or None
     node = steps[innermost].rpartition(":")[0] or None
     return Spot(session_id, namespace, task_id, checkpoints.get(namespace), checkpoints.get(""), node), run
 
@@ -101,11 +100,9 @@ def record_start(
     vault = yield from ledger.vault(serde, adding=True)
     assert call.run is not None
     run, spot = call.run, call.spot
-    run.check()
     yield from _checkpoint_stored(ledger, run, spot, call.conf)
     run.check()
     entry = _entry(ledger, vault, call, kind, values)
-    yield from refuse_if_busy(ledger, run, kind, spot.agent_id, entry.checkpoint_id)
     start = _Start(ledger, run, entry)
     if ledger.queue.entries:  # what waits is committed along
         yield from submit(ledger.queue, start.change(), None, at_once=True)

@@ -46,6 +46,11 @@ class ReplayGuard:
         asked = request.tool_call
         policy = self.tools.get(asked["name"], self.on_unknown)
         spot, run = spot_of(saver._ledger, conf)
+        asks = hash((asked["name"], repr(asked["args"])))
+        if run.guarded.setdefault((spot.task_id, asked["id"]), asks) != asks:
+            raise InvalidInput(
+                f"the id {asked['id']!r} belongs to several calls of one step: ReplayGuard cannot tell one from another"
+            )
         facts = {"tool": asked["name"], "node": spot.node}
         call = Call(spot, call_id_of(asked["id"]), facts, conf, run=run)
         return saver._ledger, decide(saver, call, asked["name"], {"arguments": asked["args"]}, policy)

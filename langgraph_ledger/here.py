@@ -32,22 +32,15 @@ def must_be_here(what: str) -> tuple[Mapping[str, Any], Any]:
     return conf, saver
 
 
-def run_flow(ledger: Ledger, flow: Flow[Any], *, later: bool = False) -> Any:
-    """Carries out a flow on this thread; where the connection belongs to an event loop, there.
-
-    What is out of reach is left to the loop if it may be done `later`, and refused otherwise.
-    """
+def run_flow(ledger: Ledger, flow: Flow[Any]) -> Any:
+    """Carries out a flow on this thread; where the connection belongs to an event loop, there, unless this code holds
+    it up."""
     if out_of_reach(ledger):
-        if not later:
-            flow.close()
-            raise WrongFlavour(
-                "synchronous code in an asynchronous node holds up the event loop that its saver needs just now: use"
-                " the asynchronous form"
-            )
-        task = asyncio.get_running_loop().create_task(_coroutine(flow, ledger.driver))
-        _left_to_loop.add(task)
-        task.add_done_callback(_left_to_loop.discard)
-        return None
+        flow.close()
+        raise WrongFlavour(
+            "synchronous code in an asynchronous node holds up the event loop that its saver needs just now: use"
+            " the asynchronous form"
+        )
     loop = ledger.loop() if ledger.driver.needs_loop else None
     if loop is None or loop.is_closed():
         before = holds_up_loop.set(asyncio._get_running_loop() is not None)
@@ -56,9 +49,6 @@ def run_flow(ledger: Ledger, flow: Flow[Any], *, later: bool = False) -> Any:
         finally:
             holds_up_loop.reset(before)
     return asyncio.run_coroutine_threadsafe(_coroutine(flow, ledger.driver), loop).result()
-
-
-_left_to_loop: set[asyncio.Task[Any]] = set()
 
 
 async def _coroutine(flow: Flow[Any], driver: Driver) -> Any:

@@ -62,7 +62,7 @@ def run_begins(
 ) -> Flow[None]:
     """Notes that a root graph begins to run. A run that adds input says so by its first checkpoint, right away; one
     that goes on with what is there may write nothing for a long time, so that is put on record here."""
-    if conf.get("__pregel_task_id") or "__pregel_runtime" not in conf or run.began:
+    if conf.get("__pregel_task_id") or run.began:
         return
     run.began = True
     secret = isinstance(serde, EncryptedSerializer)

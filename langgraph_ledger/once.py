@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
-from uuid import uuid4
 
 from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
@@ -46,11 +44,11 @@ def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unkn
     """
     ledger: Ledger = saver._ledger
     spot = call.spot
-    record = yield from _record_of(saver, call, values, on_unknown)
+    record = yield from _record_of(saver, call, values)
     if record is None:
         return MAKE, None
     arguments = values.get("arguments")
-    for _ in range(record.asked_by.count(spot.task_id or "")):
+    for _ in record.asked_by:
         _asked(record, name, arguments)  # again, and answered at once: LangGraph counts the questions of a task
     if not is_open(record):
         return (RETURN, record.result) if record.status == "completed" else (MAKE, None)
@@ -65,7 +63,7 @@ def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unkn
     return (RETURN, result) if happened else (MAKE, None)
 
 
-def _record_of(saver: Any, call: Call, values: Mapping[str, Any], on_unknown: OnUnknown) -> Flow[CallRecord | None]:
+def _record_of(saver: Any, call: Call, values: Mapping[str, Any]) -> Flow[CallRecord | None]:
     """What is on record about the call that stands here; None if it is to be made.
 
     What an earlier run leaves open is put on record for this task as well: the question, or the error, stores a
@@ -79,9 +77,7 @@ def _record_of(saver: Any, call: Call, values: Mapping[str, Any], on_unknown: On
         return own
     if values and not is_open(earlier):
         return earlier
-    if on_unknown == "retry":
-        return None
-    yield from record_start(ledger, saver.serde, replace(call, attempt_id=uuid4().hex), **values)
+    yield from record_start(ledger, saver.serde, call, **values)
     return _own((yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)), spot)
 
 
@@ -131,8 +127,6 @@ def _asked(call: CallRecord, name: str, arguments: Any) -> dict[str, Any]:
     }
     while True:
         answer = interrupt(question)
-        if isinstance(answer, bool):
-            return {"happened": answer}
         if isinstance(answer, dict) and isinstance(answer.get("happened"), bool):
             return answer
         question = {**question, "problem": f"{answer!r:.80} is no answer: expected {ANSWER}"}
@@ -250,7 +244,7 @@ class hold:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        run_flow(*self._release(), later=True)
+        run_flow(*self._release())
 
     async def __aenter__(self) -> Self:
         ledger, flow = self._take()

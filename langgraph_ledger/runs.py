@@ -74,6 +74,7 @@ class Run:
         "control",
         "expected",
         "fenced",
+        "guarded",
         "held",
         "invocation",
         "last_committed",
@@ -117,6 +118,8 @@ class Run:
         self.waiting: list[Waiting] = []
         self.answered: dict[str, tuple[str, str | None]] = {}
         """Attempts at calls in an earlier run, and the one task of this run that each answers."""
+        self.guarded: dict[tuple[str | None, Any], int] = {}
+        """Calls of this run that a guard was asked about, by task and id, and what tells each from others."""
 
     @property
     def committed(self) -> bool:

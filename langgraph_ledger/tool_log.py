@@ -69,13 +69,14 @@ _calls = _Calls()
 def _begun(run_id: UUID, inputs: Any, facts: Mapping[str, Any]) -> Recorded | None:
     """The call that begins, if it is one to be recorded and nobody has taken it yet."""
     conf, saver = here()
-    if saver is None or not saver._ledger.log_tools or conf.get("thread_id") is None:
+    if saver is None or not saver._ledger.log_tools:
         return None
     spot, run = spot_of(saver._ledger, conf)
     tool_call_id = facts.get("tool_call_id")
     call_id = run_id.hex if tool_call_id is None else call_id_of(tool_call_id)
     facts = {**facts, "node": spot.node}
-    shown = {k: text_for_json(v[:MAX_TEXT]) if isinstance(v, str) else v for k, v in facts.items() if v is not None}
+    told = {k: v for k, v in facts.items() if v is not None}
+    shown = {k: v if isinstance(v, int) else text_for_json(str(v)[:MAX_TEXT]) for k, v in told.items()}
     recorded = (saver, Call(spot, call_id, shown, conf, run_id.hex, run), inputs)
     return recorded if _calls.add(run_id, recorded) else None
 
@@ -84,7 +85,7 @@ def _facts(serialized: Any, tool_call_id: Any, metadata: Any) -> dict[str, Any]:
     metadata = metadata or {}
     return {
         "tool": (serialized or {}).get("name"),
-        "tool_call_id": tool_call_id if isinstance(tool_call_id, str) else None,
+        "tool_call_id": tool_call_id,
         "step": metadata.get("langgraph_step"),
     }
 
@@ -106,7 +107,7 @@ def _failure(recorded: Recorded, error: BaseException, **facts: Any) -> Flow[Non
         kind, values = COMPLETED, {"result": error.args[0] if error.args else None}
     elif isinstance(error, GraphInterrupt):
         kind = INTERRUPTED
-    elif isinstance(error, Exception) and not isinstance(error, (GraphBubbleUp, asyncio.CancelledError)):
+    elif isinstance(error, Exception) and not isinstance(error, GraphBubbleUp):
         kind, values = FAILED, {"error": str(error)}
     else:
         kind = CANCELLED

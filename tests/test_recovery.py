@@ -19,7 +19,7 @@ from langgraph_ledger import LedgerError, LedgerSaver, aonce, arepair, hold, rep
 from tests.crash_worker import Crashes
 from tests.direct import query, shared_backend
 from tests.four_ways import Backend, Flavoured
-from tests.recovery.stage import agent, call, config_of, entries, made, same
+from tests.recovery.stage import agent, call, config_of, entries, kinds, made, same
 from tests.test_crash import KILLED, crashes
 
 __all__ = ["crashes"]
@@ -132,7 +132,40 @@ def test_how_the_calls_of_an_open_step_ended(four: Flavoured) -> None:
     assert "<this>" not in report._repr_html_()
     four.invoke(graph, Command(resume="yes"), config)
     report = four.call("recover", thread_of(config))
-    assert report.unapplied == report.failed == report.interrupted == ()
+    assert report.unapplied == report.failed == report.interrupted == report.unknown == report.held == ()
+
+
+def test_a_call_beside_a_task_that_has_written(four: Flavoured) -> None:
+    config = config_of()
+    tools = ToolNode([made(four, lambda what: what if what == "a" else str(interrupt("may I?")))])
+    asked = AIMessage("", tool_calls=[call("a", "c1"), call("b", "c2")])
+    builder = StateGraph(MessagesState).add_node("tools", tools).add_edge(START, "tools")
+    builder.add_node("beside", lambda state: {"messages": ["done"]}).add_edge(START, "beside")
+    four.invoke(builder.compile(checkpointer=four.saver), {"messages": [asked]}, config)
+    report = four.call("recover", thread_of(config))
+    assert [c.call_id for c in report.unapplied] == ["c1"]
+    assert [c.call_id for c in report.interrupted] == ["c2"]
+
+
+def test_a_call_of_a_subgraph_whose_task_has_written(four: Flavoured) -> None:
+    """The subgraph's state knows of it, though the root's does not yet. While the root is where it was, it stays on
+    record."""
+
+    def model(state: MessagesState) -> Any:
+        return {"messages": [AIMessage("", tool_calls=[call("a", "c1")])]}
+
+    def ask(state: MessagesState) -> None:
+        interrupt("well?")
+
+    config = config_of()
+    builder = StateGraph(MessagesState).add_node(model).add_node(ask).add_node("tools", ToolNode([made(four, same)]))
+    builder.add_edge(START, "model").add_edge("model", "ask").add_edge("model", "tools")
+    outer = StateGraph(MessagesState).add_node("inner", builder.compile()).add_edge(START, "inner")
+    four.invoke(outer.compile(checkpointer=four.saver), {"messages": ["go"]}, config)
+    report = four.call("recover", thread_of(config))
+    assert (report.unapplied, report.unknown, len(report.interrupts)) == ((), (), 1)
+    four.call("prune", [thread_of(config)])
+    assert kinds(four, config) == [("tool_call_started", "c1"), ("tool_call_completed", "c1")]
 
 
 def test_an_error_is_in_the_report(four: Flavoured) -> None:
@@ -156,12 +189,17 @@ def test_an_encrypted_report(open_four: Callable[..., Flavoured]) -> None:
     assert [c.arguments for c in report.interrupted] == [{"what": "s" * 400}]
 
 
-def test_what_is_unknown_stays_so_until_somebody_finds_out(four: Flavoured, crash: Callable[..., Any]) -> None:
-    """A thread that goes on, and is pruned, still tells of a call that may have happened."""
+@pytest.mark.parametrize("later", ["c1", "c2"])
+def test_what_is_unknown_stays_so_until_somebody_finds_out(
+    four: Flavoured, crash: Callable[..., Any], later: str
+) -> None:
+    """A thread that goes on, and is pruned, still tells of a call that may have happened. A later one has perhaps the
+    same id."""
     config = crash()
     thread = thread_of(config)
-    graph = agent(four.saver, [made(four, same)], [call("a", "c2")])
+    graph = agent(four.saver, [made(four, same)], [call("a", later)])
     four.invoke(graph, {"messages": ["never mind"]}, config)
+    assert [c.attempts for c in four.call("recover", thread).unknown] == [1]
     four.call("prune", [thread])
     report = four.call("recover", thread)
     assert report.status == "completed"

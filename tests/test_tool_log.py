@@ -19,15 +19,18 @@ from langchain_core.tools import StructuredTool
 from langgraph.checkpoint.base import create_checkpoint
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
-from langgraph.errors import GraphRecursionError
+from langgraph.errors import GraphBubbleUp, GraphRecursionError
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from psycopg_pool import AsyncConnectionPool
 
-from langgraph_ledger import LedgerSaver, StateConflict, calls, hold, once
+from langgraph_ledger import LedgerError, LedgerSaver, SessionBusy, StateConflict, calls, hold, once, tool_log
 from langgraph_ledger.errors import ThreadLocked
+from langgraph_ledger.flow import adrive, drive
 from langgraph_ledger.listings import values
+from langgraph_ledger.records import MAX_TEXT
+from langgraph_ledger.runs import Run
 from tests.direct import query, shared_backend
 from tests.four_ways import Backend, Flavoured
 from tests.ledger_rows import half_written, read_rows
@@ -82,7 +85,7 @@ def test_an_end_is_committed_before_the_next_step(backend: Backend, four: Flavou
     assert seen == [["tool_call_started", "tool_call_completed"]]
     start, end = entries(four, config)
     assert start.call_id == end.call_id == start.attempt_id
-    assert start.payload["arguments"] == {"what": "by hand"}
+    assert start.payload == {"tool": "act", "node": "look", "step": 1, "arguments": {"what": "by hand"}}
     assert end.payload["result"] == "by hand"
 
 
@@ -159,6 +162,70 @@ def test_an_interrupt_is_no_failure(four: Flavoured) -> None:
     first, _, second, _ = entries(four, config)
     assert (first.task_id, first.call_id) == (second.task_id, second.call_id)
     assert first.attempt_id != second.attempt_id
+
+
+def test_what_ends_the_graph_is_no_failure(four: Flavoured) -> None:
+    def act(what: str) -> str:
+        raise GraphBubbleUp
+
+    config = config_of()
+    with contextlib.suppress(GraphBubbleUp):
+        four.invoke(agent(four.saver, [made(four, act)], [call("this", "c1")]), {"messages": ["go"]}, config)
+    assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started", "tool_call_cancelled"]
+
+
+def test_an_error_is_raised_though_it_cannot_be_logged(open_four: Callable[..., Flavoured], backend: Backend) -> None:
+    """It is the tool's, and says that its end is not on record."""
+    four, config, notes = open_four(), config_of(), list[str]()
+    closing = Flavoured(LedgerSaver(backend.url), four.runner)
+
+    def act(what: str) -> str:
+        closing.saver.close()
+        raise ValueError(f"not {what}")
+
+    def note(request: Any, error: BaseException | None) -> Any:
+        assert isinstance(error, ValueError)
+        notes.extend(error.__notes__)
+        raise error
+
+    def wrap(request: Any, execute: Any) -> Any:
+        try:
+            return execute(request)
+        except Exception as error:
+            return note(request, error)
+
+    async def awrap(request: Any, execute: Any) -> Any:
+        try:
+            return await execute(request)
+        except Exception as error:
+            return note(request, error)
+
+    tool = made(four, act)
+    node = ToolNode([tool], handle_tool_errors=False, wrap_tool_call=wrap, awrap_tool_call=awrap)
+    with pytest.raises((ValueError, LedgerError)):
+        closing.invoke(agent(closing.saver, [], [call("this", "c1")], node=node), {"messages": ["go"]}, config)
+    assert [note for note in notes if "could not be logged" in note]
+    assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started"]
+
+
+def test_calls_that_are_under_way_take_bounded_room(four: Flavoured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_log, "REMEMBERED", 2)
+    config, left = config_of(), list[int]()
+
+    def nested(what: str) -> str:
+        left.append(len(tool_log._calls._found))
+        return what if what == "xxxx" else tool.invoke({"what": f"{what}x"})
+
+    async def anested(what: str) -> str:
+        left.append(len(tool_log._calls._found))
+        return what if what == "xxxx" else await tool.ainvoke({"what": f"{what}x"})
+
+    tool: Any = StructuredTool.from_function(
+        None if four.is_async else nested, anested if four.is_async else None, "act", description="acts"
+    )
+    four.invoke(agent(four.saver, [tool], [call("x", "c1")]), {"messages": ["go"]}, config)
+    assert max(left) <= 2
+    assert sorted(kind for kind, _ in kinds(four, config)) == ["tool_call_completed"] * 2 + ["tool_call_started"] * 4
 
 
 def test_a_cancelled_call(backend: Backend) -> None:
@@ -347,6 +414,7 @@ def test_ids_of_any_kind(four: Flavoured) -> None:
     four.invoke(agent(four.saver, [made(four, same)], calls), {"messages": ["go"]}, config)
     assert len({e.call_id for e in entries(four, config)}) == 2
     assert len(entries(four, config)) == 4
+    assert {e.payload["tool_call_id"] for e in entries(four, config)} == {"x" * MAX_TEXT, "nul\u2400"}
 
 
 # --- who is not recorded
@@ -374,6 +442,7 @@ def test_two_savers_in_one_process(open_four: Callable[..., Flavoured], tmp_path
         for four in (one, two):
             four.invoke(agent(four.saver, [made(four, same)], [call("a", "c1")]), {"messages": ["go"]}, config)
             assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started", "tool_call_completed"]
+    assert len(tool_log._registered) == 2, "the handlers of both flavours, once for the process"
 
 
 # --- a run that has been overtaken
@@ -403,6 +472,72 @@ def test_a_tool_of_an_overtaken_run_does_not_run(
         four.invoke(graph, {"messages": ["go"]}, config, durability=durability)
     assert ran == []
     assert entries(four, config) == []
+
+
+def test_a_tool_of_an_overtaken_run_runs_where_conflicts_are_reported(open_four: Callable[..., Flavoured]) -> None:
+    four, other, config, ran = open_four(on_conflict="report"), open_four(), config_of(), []
+
+    def overtake(state: MessagesState) -> Any:
+        in_another_thread(lambda: take_over(other.saver, config))
+        return {"messages": [AIMessage("", tool_calls=[call("this", "c1")])]}
+
+    tool = made(four, lambda what: ran.append(what) or what)
+    builder = StateGraph(MessagesState).add_node(overtake).add_node("tools", ToolNode([tool]))
+    graph = builder.add_edge(START, "overtake").add_edge("overtake", "tools").compile(checkpointer=four.saver)
+    four.invoke(agent(four.saver, [tool], []), {"messages": ["before"]}, config)
+    four.invoke(graph, {"messages": ["go"]}, config, durability="exit")
+    assert ran == ["this"]
+    assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started", "tool_call_completed"]
+    (refused,) = four.call("rejected_writes", config["configurable"]["thread_id"])
+    assert refused.payload["operation"] == "tool_call_started"
+
+
+def test_a_start_of_a_writer_that_never_read(four: Flavoured) -> None:
+    """As for any other write of it, the checkpoint that it stands on must be the thread's latest."""
+    config = config_of()
+    graph = agent(four.saver, [], [])
+    for _ in range(2):
+        four.invoke(graph, {"messages": ["go"]}, config)
+    latest, *_, first = (e.checkpoint_id for e in reversed(four.call("history", config["configurable"]["thread_id"])))
+
+    def start(checkpoint_id: str) -> None:
+        ledger, thread = four.saver._ledger, config["configurable"]["thread_id"]
+        spot = calls.Spot(thread, "", "task", checkpoint_id, checkpoint_id)
+        flow = calls.record_start(
+            ledger, four.saver.serde, calls.Call(spot, "c1", {}, run=Run(ledger.runs, thread, None))
+        )
+        if four.runner is None:
+            drive(flow, ledger.driver)
+        else:
+            four.runner.run(adrive(flow, ledger.driver))
+
+    with pytest.raises(StateConflict):
+        start(first)
+    assert entries(four, config) == []
+    start(latest)
+    assert [kind for kind, _ in kinds(four, config)] == ["tool_call_started"]
+
+
+def test_no_tool_is_called_on_a_busy_thread(backend: Backend, four: Flavoured) -> None:
+    """Where a run goes on with what is there, a tool call may be the first thing that it writes."""
+    config, ran, refused = config_of(), list[str](), list[SessionBusy]()
+
+    def rival() -> None:
+        runner = asyncio.Runner() if four.is_async else None
+        with LedgerSaver(backend.url, on_busy="refuse") as saver, runner or contextlib.nullcontext():
+            other = Flavoured(saver, runner)
+            with pytest.raises(SessionBusy) as busy:
+                other.invoke(agent(saver, [made(other, ran.append)], [call("this", "c1")]), None, config)
+            refused.append(busy.value)
+            other.close()
+
+    def act(what: str) -> str:
+        in_another_thread(rival)
+        return what
+
+    four.invoke(agent(four.saver, [made(four, act)], [call("this", "c1")]), {"messages": ["go"]}, config)
+    assert ran == []
+    assert len(refused) == 1
 
 
 class Slow(LedgerSaver):
@@ -447,7 +582,7 @@ def test_a_tool_of_a_refused_run_waits_for_no_checkpoint(
         with pytest.raises(StateConflict):
             four.invoke(graph, {"messages": [asked]}, config, durability="async")
         assert ran == []
-        assert four.call("rejected_writes", config["configurable"]["thread_id"])
+        assert len(four.call("rejected_writes", config["configurable"]["thread_id"])) == 1
         if four.runner is not None:
             four.close()
             four.runner.close()

@@ -92,6 +92,19 @@ def test_a_run_that_is_overtaken_never_returns(
         assert ran[-1] <= most, "it is stopped once it is known, when enough waits"
 
 
+def test_a_conflict_that_is_found_when_nothing_is_left_to_write(backend: Backend) -> None:
+    """The last save of the run is refused while its caller looks at the last step: there is no result."""
+    with LedgerSaver(backend.url, flush=NEVER) as saver:
+        builder = counting(saver, 3).builder
+        stream = builder.compile(checkpointer=saver, interrupt_before=["step"]).stream(START, at("1"))
+        assert "__interrupt__" in next(stream)
+        rival(backend)
+        saver.flush()
+        assert len(saver.rejected_writes()) == 1
+        with pytest.raises(StateConflict):
+            next(stream)
+
+
 def test_of_two_under_batched_exactly_one_wins(open_four: Opener, backend: Backend) -> None:
     """Both have read, and neither has committed anything, when the second one begins and ends within the first."""
     one, other = open_four(flush=NEVER), open_four(flush=NEVER)

@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,27 @@ def test_a_full_disk(sqlite_path: str, flush: Any) -> None:
         assert graph.invoke(None, at("1"))["number"] == 200
         assert prefix(saver, "1") == 200
         assert saver.rejected_writes() == []
+
+
+@pytest.mark.parametrize("end", ["breakpoint", "limit of steps"])
+def test_a_full_disk_when_a_run_ends(sqlite_path: str, flavour: str, end: str) -> None:
+    """Where only the end of a run commits what waits, there is no result as long as it cannot. An error of the run's
+    own says so."""
+    runner = asyncio.Runner() if flavour == "async" else None
+    with LedgerSaver(sqlite_path, flush=NEVER) as saver, runner or nullcontext():
+        four = Flavoured(saver, runner)
+        saver.setup()
+        limit_file(saver, 0)
+        graph = counting(saver, 10, is_async=four.is_async, payload=1_000_000)
+        if end == "breakpoint":
+            with pytest.raises(DatabaseError, match="full"):
+                four.invoke(graph, START, at("1"), interrupt_after=["step"])
+        else:
+            with pytest.raises(RecursionError) as raised:
+                four.invoke(graph, START, {**at("1"), "recursion_limit": 2})
+            assert "could not be stored yet" in raised.value.__notes__[-1]
+        limit_file(saver, 1_000_000)
+        four.close()
 
 
 def limit_file(saver: Any, pages: int) -> None:
