@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from langgraph_ledger.errors import UnknownCheckpoint
 from langgraph_ledger.flow import Flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.operations.checkpoints import read_checkpoint
+from langgraph_ledger.places import body_label, unpack_body
 from langgraph_ledger.reading import decode
 from langgraph_ledger.unified import unified
 
@@ -92,7 +93,7 @@ class State:
 
     checkpoint_id: str
     values: Mapping[str, Any]
-    open_deltas: frozenset[str]
+    open_deltas: Set[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +141,10 @@ def _state(
         what = f"checkpoint {checkpoint_id!r}" if checkpoint_id else "checkpoints"
         raise UnknownCheckpoint(f"thread {session_id!r} has no {what} in namespace {agent_id!r}")
     stored.working = yield from working.fetch(ledger, session_id)
-    found = decode(ledger, vault, stored, None)
-    values, written = found.checkpoint["channel_values"], found.checkpoint["channel_versions"]
-    counted = found.metadata.get("counters_since_delta_snapshot") or {}
-    return State(stored.checkpoint_id, values, frozenset(written.keys() & counted.keys() - values.keys()))
+    found = decode(ledger, vault, stored, None).checkpoint
+    body = unpack_body(vault, stored.body, body_label(agent_id, stored.checkpoint_id), lambda: f"thread {session_id!r}")
+    # of a channel that nothing was written to yet the checkpoint holds all, which is nothing
+    return State(stored.checkpoint_id, found["channel_values"], found["channel_versions"].keys() & body.deltas)
 
 
 def _changes(before: Any, after: Any) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 from langchain_core.messages import HumanMessage
 from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base.id import uuid6
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import START, StateGraph
 
@@ -106,6 +107,18 @@ def test_a_delta_channel_that_a_checkpoint_does_not_hold_whole(four: Flavoured) 
         said = "log: not compared, for not both checkpoints hold it whole"
         assert str(part) == f"no difference\n{said}"
         assert said in part._repr_html_()
+
+
+def test_a_delta_channel_that_is_not_in_the_metadata(four: Flavoured) -> None:
+    """LangGraph before 1.2.13 leaves them out where a checkpoint is made by `update_state`, or as a copy."""
+    builder = StateGraph(Spoken).add_node("say", lambda state: {"log": "said"}).add_edge(START, "say")
+    four.invoke(builder.compile(checkpointer=four.saver), {"log": "heard"}, at("t"))
+    latest = four.get_tuple(at("t"))
+    assert "log" not in latest.checkpoint["channel_values"]
+    copy = latest.checkpoint | {"id": str(uuid6())}
+    four.put(latest.config, copy, {"source": "fork", "step": 9, "parents": {}}, {})
+    part = diff(four, latest.checkpoint["id"], copy["id"])
+    assert (part.changes, part.not_compared) == ({}, ("log",))
 
 
 def test_large_values_do_not_hold_up_the_event_loop(four: Flavoured, monkeypatch: pytest.MonkeyPatch) -> None:
