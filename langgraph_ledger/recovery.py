@@ -342,7 +342,7 @@ def resolve_call(
     """`resolve` for a person or a program, who must not forget the result."""
     if happened is True and result is NOT_GIVEN:
         raise InvalidInput(f"call {call_id!r} happened: say what it returned, result=None if that was nothing")
-    if happened is False and result is not NOT_GIVEN:
+    if happened is False and result is not NOT_GIVEN and result is not None:
         raise InvalidInput(f"call {call_id!r} did not happen, and result={result!r:.80} was given: it cannot have one")
     yield from resolve(ledger, serde, thread_id, call_id, happened, result, task_id)
 

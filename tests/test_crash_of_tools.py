@@ -96,7 +96,9 @@ def finished(
     """Finds out about unknown calls, lets a guarded graph finish, and returns what it did."""
     thread = config["configurable"]["thread_id"]
     for call in report.unknown:
-        saver.resolve_call(thread, call.call_id, happened=call.call_id in before, result=f"{call.call_id} is paid")
+        happened = call.call_id in before
+        result = f"{call.call_id} is paid" if happened else None
+        saver.resolve_call(thread, call.call_id, happened=happened, result=result)
     assert saver.recover(thread).unknown == ()
     effects: list[str] = []
 

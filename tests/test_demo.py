@@ -126,7 +126,11 @@ def gone(process: int) -> bool:
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
 )
 def test_no_worker_outlives_the_demo(number: signal.Signals, code: int, temporary: Path) -> None:
-    with subprocess.Popen(COMMAND, env=environment(temporary), stdout=subprocess.PIPE, text=True) as demo:
+    def hear() -> None:
+        signal.signal(number, signal.SIG_DFL)  # a shell has what it runs in the background ignore SIGINT
+
+    options = {"stdout": subprocess.PIPE, "text": True, "preexec_fn": hear if number != signal.SIGKILL else None}
+    with subprocess.Popen(COMMAND, env=environment(temporary), **options) as demo:
         assert demo.stdout is not None
         heard = ""
         for line in demo.stdout:
