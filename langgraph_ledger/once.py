@@ -48,8 +48,9 @@ def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unkn
     if record is None:
         return MAKE, None
     arguments = values.get("arguments")
-    for _ in record.asked_by:
-        _asked(record, name, arguments)  # again, and answered at once: LangGraph counts the questions of a task
+    for asker in record.asked_by:
+        if asker == spot.task_id:  # again, and answered at once: LangGraph counts the questions of a task
+            _asked(record, name, arguments)
     if not is_open(record):
         return (RETURN, record.result) if record.status == "completed" else (MAKE, None)
     if on_unknown == "retry":

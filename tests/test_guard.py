@@ -362,12 +362,13 @@ def nothing_saved(four: Flavoured, monkeypatch: pytest.MonkeyPatch) -> Callable[
         put()
 
     def run(graph: Any, given: Any, config: Any, error: type[BaseException] = OSError) -> None:
+        before = four.get_state(graph, config).values
         with monkeypatch.context() as patched:
             patched.setattr(four.saver, "put", put)
             patched.setattr(four.saver, "aput", aput)
             with pytest.raises(error):
                 four.invoke(graph, given, config, durability="exit")
-        assert four.get_state(graph, config).values == {}
+        assert four.get_state(graph, config).values == before
 
     return run
 
@@ -509,6 +510,28 @@ def test_a_graph_within_that_keeps_nothing_begins_again(four: Flavoured, what: s
         four.invoke(graph, {"messages": ["go"]}, config)
     assert four.invoke(graph, None, config)["messages"][-1].content == "done"
     assert done == ["a"]
+
+
+def test_what_an_earlier_run_was_told_is_not_asked_again(four: Flavoured, nothing_saved: Callable[..., None]) -> None:
+    """The answer came with that run, and nothing of the run was stored: this one has another task."""
+
+    class Killed(BaseException):
+        pass
+
+    config, stops = config_of(), ["pay", "after"]
+
+    def stop(where: str) -> None:
+        if where in stops[:1]:
+            raise Killed(stops.pop(0))
+
+    builder = calling(four, lambda what: stop("pay"), [call("a", "c1")], "ask")
+    builder.add_node("after", lambda state: stop("after")).add_edge("tools", "after")
+    graph = within(builder, four, "around")
+    four.invoke(graph, {"messages": ["go"]}, config, interrupt_before=["around"])
+    nothing_saved(graph, None, config, Killed)
+    nothing_saved(graph, Command(resume={"happened": True, "result": "paid"}), config, Killed)
+    assert stops == []
+    assert results(four.invoke(graph, None, config, durability="exit")) == ["paid"]
 
 
 def test_what_failed_or_is_unknown_does_not_hide_what_is_known(
