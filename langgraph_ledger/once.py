@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
+from uuid import uuid4
 
 from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
@@ -78,7 +80,8 @@ def _record_of(saver: Any, call: Call, values: Mapping[str, Any]) -> Flow[CallRe
         return own
     if values and not is_open(earlier):
         return earlier
-    yield from record_start(ledger, saver.serde, call, **values)
+    # an attempt of its own: what is found out about it says nothing of the one that is made then
+    yield from record_start(ledger, saver.serde, replace(call, attempt_id=uuid4().hex), **values)
     return _own((yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)), spot)
 
 

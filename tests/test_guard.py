@@ -25,6 +25,7 @@ from tests.four_ways import Backend, Flavoured
 from tests.recovery.stage import agent, call, config_of, entries, kinds, made, same
 from tests.test_crash import crashes
 from tests.test_recovery import crash, thread_of
+from tests.test_tool_log import in_another_thread
 
 __all__ = ["crash", "crashes"]
 
@@ -712,6 +713,44 @@ def test_what_once_cannot_tell_apart_is_not_known(
         found = four.invoke(graph, None, config, durability="exit")
     assert found["receipts"] == ["B: receipt B"]
     assert paid == ["A", "B"]
+
+
+def test_what_is_done_after_the_answer_is_unknown_until_it_ends(
+    four: Flavoured, backend: Backend, nothing_saved: Callable[..., None]
+) -> None:
+    """The answer comes with the run that is to ask, and is about what an earlier one did."""
+
+    class Killed(BaseException):
+        pass
+
+    config, problems, seen = config_of(), [Killed()], list[str]()
+
+    def look() -> None:
+        with LedgerSaver(backend.url) as other:
+            seen.extend(found.status for found in other.find_calls(thread_of(config), "once:pay"))
+
+    def effect() -> str:
+        if problems:
+            raise problems.pop()
+        in_another_thread(look)
+        return "paid"
+
+    def pay(state: MessagesState) -> Any:
+        return {"messages": [once("pay", effect, on_unknown="ask")]}
+
+    async def apay(state: MessagesState) -> Any:
+        async def aeffect() -> str:
+            return effect()
+
+        return {"messages": [await aonce("pay", aeffect, on_unknown="ask")]}
+
+    builder = StateGraph(MessagesState).add_node("first", lambda state: None).add_edge(START, "first")
+    builder.add_node("pay", apay if four.is_async else pay).add_edge("first", "pay")
+    graph = within(builder, four, "around")
+    four.invoke(graph, {"messages": ["go"]}, config, interrupt_before=["around"])
+    nothing_saved(graph, None, config, Killed)
+    four.invoke(graph, Command(resume={"happened": False}), config, durability="exit")
+    assert seen == ["cancelled", "unknown"]
 
 
 def test_none_of_several_tasks_is_guessed_about(four: Flavoured, nothing_saved: Callable[..., None]) -> None:
