@@ -74,7 +74,7 @@ def _record_of(saver: Any, call: Call, values: Mapping[str, Any]) -> Flow[CallRe
     """
     ledger, spot = saver._ledger, call.spot
     calls = yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)
-    own = _own(calls, spot)
+    own = own_call(calls, spot)
     earlier = _earlier(calls, call, values) if own is None else None
     if earlier is None:
         return own
@@ -82,10 +82,11 @@ def _record_of(saver: Any, call: Call, values: Mapping[str, Any]) -> Flow[CallRe
         return earlier
     # an attempt of its own: what is found out about it says nothing of the one that is made then
     yield from record_start(ledger, saver.serde, replace(call, attempt_id=uuid4().hex), **values)
-    return _own((yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)), spot)
+    return own_call((yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)), spot)
 
 
-def _own(calls: Sequence[CallRecord], spot: Spot) -> CallRecord | None:
+def own_call(calls: Sequence[CallRecord], spot: Spot) -> CallRecord | None:
+    """Of the calls of a name, the one that was made where this one stands."""
     return next((c for c in calls if (c.agent_id, c.task_id) == (spot.agent_id, spot.task_id)), None)
 
 

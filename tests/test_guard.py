@@ -312,6 +312,34 @@ def test_an_id_of_two_calls_of_one_step_is_refused(four: Flavoured, number: str)
         assert len(made_calls) <= 1, "the other one may have been begun"
 
 
+def test_a_call_that_failed_is_made_with_other_arguments(four: Flavoured) -> None:
+    """By what stands before the guard and sets right what the model got wrong."""
+    config, guard, made_calls = config_of(), ReplayGuard("fail"), list[str]()
+
+    def act(what: str) -> str:
+        made_calls.append(what)
+        if what == "wrong":
+            raise OSError("no line")
+        return what
+
+    def wrap(request: Any, execute: Any) -> Any:
+        try:
+            return guard.wrap_tool_call(request, execute)
+        except OSError:
+            return guard.wrap_tool_call(request.override(tool_call=call("right", "c1")), execute)
+
+    async def awrap(request: Any, execute: Any) -> Any:
+        try:
+            return await guard.awrap_tool_call(request, execute)
+        except OSError:
+            return await guard.awrap_tool_call(request.override(tool_call=call("right", "c1")), execute)
+
+    node = ToolNode([made(four, act)], handle_tool_errors=False, wrap_tool_call=wrap, awrap_tool_call=awrap)
+    graph = agent(four.saver, [], [call("wrong", "c1")], node=node)
+    assert results(four.invoke(graph, {"messages": ["go"]}, config)) == ["right"]
+    assert made_calls == ["wrong", "right"]
+
+
 def test_an_agent_of_langchain(four: Flavoured) -> None:
     class Model(GenericFakeChatModel):
         def bind_tools(self, tools: Any, **options: Any) -> Any:
