@@ -194,6 +194,16 @@ def test_whether_it_is_encrypted(open_four: Callable[..., Flavoured]) -> None:
         other.call("is_encrypted")
 
 
+def test_a_reader_that_came_before_the_first_writer(open_four: Callable[..., Flavoured]) -> None:
+    writer = open_four(serde=cipher())
+    writer.call("setup")
+    reader = open_four(serde=cipher(), read_only=True)
+    assert reader.get_tuple(at("t")) is None
+    run(writer, "t")
+    assert reader.get_tuple(at("t")).checkpoint == writer.get_tuple(at("t")).checkpoint
+    assert reader.call("verify", "t") == []
+
+
 def test_an_encrypted_saver_refuses_plain_rows(open_four: Callable[..., Flavoured]) -> None:
     run(open_four(), "t")
     with pytest.raises(ValueNotRestorable, match=r"'t'.*not encrypted"):
