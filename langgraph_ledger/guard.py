@@ -97,7 +97,8 @@ def _tell_apart(saver: Any, call: Call, asked: Any) -> Flow[None]:
     before = own_call(calls, call.spot)
     if before is None or before.status != "failed":
         raise InvalidInput(
-            f"the id {asked['id']!r} belongs to several calls of one step: ReplayGuard cannot tell one from another"
+            f"the id {asked['id']!r} belongs to several calls of one step: ReplayGuard cannot tell one from another."
+            " Each needs an id of its own, which graph.update_state can give it"
         )
     guarded[key] = asks
 
