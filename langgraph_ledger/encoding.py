@@ -147,8 +147,8 @@ class Encoder:
 
     def _is_uncounted(self) -> bool:
         """Whether delta channels may be left out of its metadata: LangGraph before 1.2.13 does so where it is no run
-        that makes the checkpoint."""
-        return self.metadata.get("source") in ("update", "fork") and COUNTERS not in self.metadata
+        that makes the checkpoint. "input" may be an update in its name."""
+        return self.metadata.get("source") in ("update", "fork", "input") and COUNTERS not in self.metadata
 
     def _deltas(self, parent: Known) -> frozenset[str]:
         """Delta channels without a value."""

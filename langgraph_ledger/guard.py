@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from langgraph_ledger.call_records import find_calls
 from langgraph_ledger.calls import Call, call_id_of, spot_of
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import must_be_here, run_flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.once import RETURN, OnUnknown, check_policy, decide
+from langgraph_ledger.once import RETURN, OnUnknown, check_policy, decide, own_call
 
 
 class ReplayGuard:
@@ -46,14 +47,9 @@ class ReplayGuard:
         asked = request.tool_call
         policy = self.tools.get(asked["name"], self.on_unknown)
         spot, run = spot_of(saver._ledger, conf)
-        asks = hash((asked["name"], repr(asked["args"])))
-        if run.guarded.setdefault((spot.task_id, asked["id"]), asks) != asks:
-            raise InvalidInput(
-                f"the id {asked['id']!r} belongs to several calls of one step: ReplayGuard cannot tell one from another"
-            )
         facts = {"tool": asked["name"], "node": spot.node}
         call = Call(spot, call_id_of(asked["id"]), facts, conf, run=run)
-        return saver._ledger, decide(saver, call, asked["name"], {"arguments": asked["args"]}, policy)
+        return saver._ledger, _decided(saver, call, asked, policy)
 
     def wrap_tool_call(self, request: Any, execute: Callable[[Any], Any]) -> Any:
         """For ToolNode's argument of that name."""
@@ -82,6 +78,29 @@ class ReplayGuard:
                 return await guard.awrap_tool_call(request, handler)
 
         return ReplayGuardMiddleware()
+
+
+def _decided(saver: Any, call: Call, asked: Any, policy: OnUnknown) -> Flow[Any]:
+    yield from _tell_apart(saver, call, asked)
+    return (yield from decide(saver, call, asked["name"], {"arguments": asked["args"]}, policy))
+
+
+def _tell_apart(saver: Any, call: Call, asked: Any) -> Flow[None]:
+    """Refuses a call if this run has made another one of its id in this task, unless that failed: then this is a new
+    try, with what somebody has set right."""
+    assert call.run is not None
+    guarded, key = call.run.guarded, (call.spot.task_id, asked["id"])
+    asks = hash((asked["name"], repr(asked["args"])))
+    if guarded.setdefault(key, asks) == asks:
+        return
+    calls = yield from find_calls(saver._ledger, saver.serde, call.spot.session_id, call.call_id)
+    before = own_call(calls, call.spot)
+    if before is None or before.status != "failed":
+        raise InvalidInput(
+            f"the id {asked['id']!r} belongs to several calls of one step: ReplayGuard cannot tell one from another."
+            " Each needs an id of its own, which graph.update_state can give it"
+        )
+    guarded[key] = asks
 
 
 def _message(request: Any, result: Any) -> Any:

@@ -51,6 +51,10 @@ class Placed:
     size: int
 
 
+NO_SECRET = b"nothing was ever written with a cipher"
+"""In place of the secret where a reader finds none: whoever writes first makes one."""
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class Known:
     """What this process knows of a stored checkpoint; `written` are the chunks of its pending writes, `deltas` the
@@ -152,9 +156,10 @@ class Ledger:
         for cipher, secret, images in self._secrets:
             if cipher is serde.cipher:
                 return CipherVault(serde.serde, cipher, secret, images, self.value_limit)
-        secret = yield from self._secret(serde.cipher)
-        self._secrets.append((serde.cipher, secret, Images()))
-        return CipherVault(serde.serde, serde.cipher, secret, self._secrets[-1][2], self.value_limit)
+        secret, images = (yield from self._secret(serde.cipher)), Images()
+        if secret is not NO_SECRET:
+            self._secrets.append((serde.cipher, secret, images))
+        return CipherVault(serde.serde, serde.cipher, secret, images, self.value_limit)
 
     def is_encrypted(self, serde: SerializerProtocol) -> Flow[bool]:
         """Whether anything was written with a cipher; ValueNotRestorable if a serializer has another one."""
@@ -174,7 +179,7 @@ class Ledger:
             return opened
         if self.driver.read_only:
             if not stored:
-                return b"nothing was ever written with a cipher"
+                return NO_SECRET
             raise self._another_key()
         secret = os.urandom(32)
         yield add_secret(encrypt(cipher, secret))

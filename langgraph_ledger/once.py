@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
+from uuid import uuid4
 
 from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
@@ -48,8 +50,9 @@ def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unkn
     if record is None:
         return MAKE, None
     arguments = values.get("arguments")
-    for _ in record.asked_by:
-        _asked(record, name, arguments)  # again, and answered at once: LangGraph counts the questions of a task
+    for asker in record.asked_by:
+        if asker == spot.task_id:  # again, and answered at once: LangGraph counts the questions of a task
+            _asked(record, name, arguments)
     if not is_open(record):
         return (RETURN, record.result) if record.status == "completed" else (MAKE, None)
     if on_unknown == "retry":
@@ -71,17 +74,19 @@ def _record_of(saver: Any, call: Call, values: Mapping[str, Any]) -> Flow[CallRe
     """
     ledger, spot = saver._ledger, call.spot
     calls = yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)
-    own = _own(calls, spot)
+    own = own_call(calls, spot)
     earlier = _earlier(calls, call, values) if own is None else None
     if earlier is None:
         return own
     if values and not is_open(earlier):
         return earlier
-    yield from record_start(ledger, saver.serde, call, **values)
-    return _own((yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)), spot)
+    # an attempt of its own: what is found out about it says nothing of the one that is made then
+    yield from record_start(ledger, saver.serde, replace(call, attempt_id=uuid4().hex), **values)
+    return own_call((yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)), spot)
 
 
-def _own(calls: Sequence[CallRecord], spot: Spot) -> CallRecord | None:
+def own_call(calls: Sequence[CallRecord], spot: Spot) -> CallRecord | None:
+    """Of the calls of a name, the one that was made where this one stands."""
     return next((c for c in calls if (c.agent_id, c.task_id) == (spot.agent_id, spot.task_id)), None)
 
 

@@ -32,8 +32,9 @@ from langgraph_ledger.operations.calls import (
     read_held,
     read_in_flight,
 )
+from langgraph_ledger.operations.checkpoints import read_checkpoint
 from langgraph_ledger.operations.sessions import as_session
-from langgraph_ledger.places import Fetched, WriteRow, unpack_write
+from langgraph_ledger.places import Fetched, WriteRow, body_label, unpack_body, unpack_write
 from langgraph_ledger.reading import decode, lost
 from langgraph_ledger.records import Session, as_time, describe
 from langgraph_ledger.shelf import Shelf
@@ -344,6 +345,12 @@ def resolve_call(
         raise InvalidInput(f"call {call_id!r} happened: say what it returned, result=None if that was nothing")
     if happened is False and result is not NOT_GIVEN and result is not None:
         raise InvalidInput(f"call {call_id!r} did not happen, and result={result!r:.80} was given: it cannot have one")
+    session_id = ids.clean(thread_id, "thread_id")
+    vault = yield from ledger.vault(serde)
+    _, stored = yield read_checkpoint(session_id, "", None, values=False)
+    if stored is not None:  # who has not its key would store the result in plain, and its runs could not read that
+        label = body_label("", stored.checkpoint_id)
+        unpack_body(vault, stored.body, label, lambda: f"thread {session_id!r}, checkpoint {stored.checkpoint_id!r}")
     yield from resolve(ledger, serde, thread_id, call_id, happened, result, task_id)
 
 

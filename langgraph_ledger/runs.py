@@ -159,7 +159,7 @@ class Run:
         """Tells who waits for a put that it has ended. A future is much to remember for each put of a run."""
         ended.set_result(None)
         with self.lock:
-            if place[1] in (puts := self.puts[place[0]]):
+            if (puts := self.puts[place[0]]).get(place[1]) is ended:  # or it was put again meanwhile
                 puts[place[1]] = _ENDED
 
     def expect_put(self, place: Place) -> Future[None]:

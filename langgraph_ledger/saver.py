@@ -230,7 +230,7 @@ class LedgerSaver(BaseCheckpointSaver[str]):
         return complete
 
     def is_encrypted(self) -> bool:
-        """Whether a saver with an `EncryptedSerializer` has written to this ledger.
+        """Whether a saver with an `EncryptedSerializer` has used this ledger, if only to read, unless it is read-only.
 
         Raises `ValueNotRestorable` if this saver has one too, with another key.
         """

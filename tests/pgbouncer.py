@@ -65,6 +65,7 @@ class PgBouncer:
                 psycopg.connect(self.url(self._server_url)).close()
             except psycopg.OperationalError:
                 if self._process.poll() is not None or time.monotonic() > deadline:
+                    self.stop()
                     raise RuntimeError(f"pgbouncer has not started:\n{(self.directory / 'log').read_text()}") from None
                 time.sleep(0.05)
             else:

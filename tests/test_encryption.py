@@ -166,6 +166,25 @@ def test_the_command_line_without_the_key(open_four: Callable[..., Flavoured], b
     assert lgledger(backend, "verify").exit_code == 3  # what can be seen without a key is looked at
 
 
+@pytest.mark.parametrize("key", [None, OTHER_KEY])
+def test_nothing_is_found_out_without_the_key(
+    open_four: Callable[..., Flavoured], backend: Backend, key: bytes | None
+) -> None:
+    """Though there are no arguments that could not be read: what it returned would be there for all to see, and for no
+    run to go on with."""
+    four = open_four(serde=cipher(), log_limit=0)
+    four.invoke(agent(four.saver, [made(four, same)], [call("this", "c1")]), {"messages": ["go"]}, at("t"))
+    query(backend, "DELETE FROM checkpoint_log WHERE checkpoint_type = 'tool_call_completed'")
+    for answer in (["--happened", "--result", SECRET], ["--not-happened"]):
+        assert lgledger(backend, "resolve", "t", "c1", *answer, key=key).exit_code == 1
+    with pytest.raises(ValueNotRestorable):
+        open_four().call("resolve_call", "t", "c1", happened=True, result=SECRET)
+    assert SECRET not in everything(backend)
+    assert [found.status for found in four.call("find_calls", "t", "c1")] == ["unknown"]
+    four.call("resolve_call", "t", "c1", happened=True, result=SECRET)
+    assert [found.result for found in four.call("find_calls", "t", "c1")] == [SECRET]
+
+
 def test_another_key_on_the_command_line(open_four: Callable[..., Flavoured], backend: Backend) -> None:
     run(open_four(serde=cipher()), "t")
     secrets = query(backend, "SELECT * FROM ledger_secrets")
@@ -192,6 +211,16 @@ def test_whether_it_is_encrypted(open_four: Callable[..., Flavoured]) -> None:
     assert [four.call("is_encrypted") for four in (plain, keyed)] == [True, True]
     with pytest.raises(ValueNotRestorable, match="another key"):
         other.call("is_encrypted")
+
+
+def test_a_reader_that_came_before_the_first_writer(open_four: Callable[..., Flavoured]) -> None:
+    writer = open_four(serde=cipher())
+    writer.call("setup")
+    reader = open_four(serde=cipher(), read_only=True)
+    assert reader.get_tuple(at("t")) is None
+    run(writer, "t")
+    assert reader.get_tuple(at("t")).checkpoint == writer.get_tuple(at("t")).checkpoint
+    assert reader.call("verify", "t") == []
 
 
 def test_an_encrypted_saver_refuses_plain_rows(open_four: Callable[..., Flavoured]) -> None:

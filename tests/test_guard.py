@@ -25,6 +25,7 @@ from tests.four_ways import Backend, Flavoured
 from tests.recovery.stage import agent, call, config_of, entries, kinds, made, same
 from tests.test_crash import crashes
 from tests.test_recovery import crash, thread_of
+from tests.test_tool_log import in_another_thread
 
 __all__ = ["crash", "crashes"]
 
@@ -311,6 +312,34 @@ def test_an_id_of_two_calls_of_one_step_is_refused(four: Flavoured, number: str)
         assert len(made_calls) <= 1, "the other one may have been begun"
 
 
+def test_a_call_that_failed_is_made_with_other_arguments(four: Flavoured) -> None:
+    """By what stands before the guard and sets right what the model got wrong."""
+    config, guard, made_calls = config_of(), ReplayGuard("fail"), list[str]()
+
+    def act(what: str) -> str:
+        made_calls.append(what)
+        if what == "wrong":
+            raise OSError("no line")
+        return what
+
+    def wrap(request: Any, execute: Any) -> Any:
+        try:
+            return guard.wrap_tool_call(request, execute)
+        except OSError:
+            return guard.wrap_tool_call(request.override(tool_call=call("right", "c1")), execute)
+
+    async def awrap(request: Any, execute: Any) -> Any:
+        try:
+            return await guard.awrap_tool_call(request, execute)
+        except OSError:
+            return await guard.awrap_tool_call(request.override(tool_call=call("right", "c1")), execute)
+
+    node = ToolNode([made(four, act)], handle_tool_errors=False, wrap_tool_call=wrap, awrap_tool_call=awrap)
+    graph = agent(four.saver, [], [call("wrong", "c1")], node=node)
+    assert results(four.invoke(graph, {"messages": ["go"]}, config)) == ["right"]
+    assert made_calls == ["wrong", "right"]
+
+
 def test_an_agent_of_langchain(four: Flavoured) -> None:
     class Model(GenericFakeChatModel):
         def bind_tools(self, tools: Any, **options: Any) -> Any:
@@ -362,12 +391,13 @@ def nothing_saved(four: Flavoured, monkeypatch: pytest.MonkeyPatch) -> Callable[
         put()
 
     def run(graph: Any, given: Any, config: Any, error: type[BaseException] = OSError) -> None:
+        before = four.get_state(graph, config).values
         with monkeypatch.context() as patched:
             patched.setattr(four.saver, "put", put)
             patched.setattr(four.saver, "aput", aput)
             with pytest.raises(error):
                 four.invoke(graph, given, config, durability="exit")
-        assert four.get_state(graph, config).values == {}
+        assert four.get_state(graph, config).values == before
 
     return run
 
@@ -509,6 +539,28 @@ def test_a_graph_within_that_keeps_nothing_begins_again(four: Flavoured, what: s
         four.invoke(graph, {"messages": ["go"]}, config)
     assert four.invoke(graph, None, config)["messages"][-1].content == "done"
     assert done == ["a"]
+
+
+def test_what_an_earlier_run_was_told_is_not_asked_again(four: Flavoured, nothing_saved: Callable[..., None]) -> None:
+    """The answer came with that run, and nothing of the run was stored: this one has another task."""
+
+    class Killed(BaseException):
+        pass
+
+    config, stops = config_of(), ["pay", "after"]
+
+    def stop(where: str) -> None:
+        if where in stops[:1]:
+            raise Killed(stops.pop(0))
+
+    builder = calling(four, lambda what: stop("pay"), [call("a", "c1")], "ask")
+    builder.add_node("after", lambda state: stop("after")).add_edge("tools", "after")
+    graph = within(builder, four, "around")
+    four.invoke(graph, {"messages": ["go"]}, config, interrupt_before=["around"])
+    nothing_saved(graph, None, config, Killed)
+    nothing_saved(graph, Command(resume={"happened": True, "result": "paid"}), config, Killed)
+    assert stops == []
+    assert results(four.invoke(graph, None, config, durability="exit")) == ["paid"]
 
 
 def test_what_failed_or_is_unknown_does_not_hide_what_is_known(
@@ -689,6 +741,44 @@ def test_what_once_cannot_tell_apart_is_not_known(
         found = four.invoke(graph, None, config, durability="exit")
     assert found["receipts"] == ["B: receipt B"]
     assert paid == ["A", "B"]
+
+
+def test_what_is_done_after_the_answer_is_unknown_until_it_ends(
+    four: Flavoured, backend: Backend, nothing_saved: Callable[..., None]
+) -> None:
+    """The answer comes with the run that is to ask, and is about what an earlier one did."""
+
+    class Killed(BaseException):
+        pass
+
+    config, problems, seen = config_of(), [Killed()], list[str]()
+
+    def look() -> None:
+        with LedgerSaver(backend.url) as other:
+            seen.extend(found.status for found in other.find_calls(thread_of(config), "once:pay"))
+
+    def effect() -> str:
+        if problems:
+            raise problems.pop()
+        in_another_thread(look)
+        return "paid"
+
+    def pay(state: MessagesState) -> Any:
+        return {"messages": [once("pay", effect, on_unknown="ask")]}
+
+    async def apay(state: MessagesState) -> Any:
+        async def aeffect() -> str:
+            return effect()
+
+        return {"messages": [await aonce("pay", aeffect, on_unknown="ask")]}
+
+    builder = StateGraph(MessagesState).add_node("first", lambda state: None).add_edge(START, "first")
+    builder.add_node("pay", apay if four.is_async else pay).add_edge("first", "pay")
+    graph = within(builder, four, "around")
+    four.invoke(graph, {"messages": ["go"]}, config, interrupt_before=["around"])
+    nothing_saved(graph, None, config, Killed)
+    four.invoke(graph, Command(resume={"happened": False}), config, durability="exit")
+    assert seen == ["cancelled", "unknown"]
 
 
 def test_none_of_several_tasks_is_guessed_about(four: Flavoured, nothing_saved: Callable[..., None]) -> None:

@@ -303,7 +303,7 @@ def test_delta_channels_of_forks_and_updates(four: Flavoured, thread: str) -> No
         assert four.get_state(graph, at(target)).values == before.values
 
 
-@pytest.mark.parametrize("source", ["update", "fork"])
+@pytest.mark.parametrize("source", ["update", "fork", "input"])
 def test_delta_channels_that_are_not_in_the_metadata(
     four: Flavoured, open_four: Callable[..., Flavoured], thread: str, source: str
 ) -> None:

@@ -76,6 +76,21 @@ def test_a_changed_byte(four: Flavoured, backend: Backend, table: str, column: s
     assert findings(four) == []
 
 
+@PLAIN
+@pytest.mark.parametrize(
+    ("table", "column"), [("agent_memory", "content"), ("checkpoint_log", "body"), ("pending_writes", "place")]
+)
+def test_what_begins_as_encrypted_bytes_do(four: Flavoured, backend: Backend, table: str, column: str) -> None:
+    """Where nothing was ever encrypted, it is damage, and no key is missing."""
+    for (value,) in query(backend, f"SELECT DISTINCT {column} FROM {table} WHERE {column} IS NOT NULL"):
+        whole, damaged = bytes(value), b"\1x\0" + bytes(value)[3:]
+        query(backend, f"UPDATE {table} SET {column} = ? WHERE {column} = ?", damaged, whole)
+        found = [f for name in ("t", "other") for f in four.call("verify", name)]
+        assert found
+        assert not any(f.unread for f in found)
+        query(backend, f"UPDATE {table} SET {column} = ? WHERE {column} = ?", whole, damaged)
+
+
 @pytest.mark.parametrize(
     ("table", "where", "said"),
     [

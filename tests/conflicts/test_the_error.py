@@ -229,6 +229,16 @@ def test_a_run_keeps_no_future_of_a_put_that_has_ended() -> None:
     assert known[1] is futures[1]
 
 
+def test_a_put_that_ends_while_the_same_checkpoint_is_put_again() -> None:
+    """Whoever waits for the checkpoint waits for the later one."""
+    run, place = Run(Runs(), "thread", 0), ("", "1")
+    first, second = (run.begin_put(place)[0] for _ in range(2))
+    run.end_put(place, first)
+    assert run.put_of(place) is second
+    run.end_put(place, second)
+    assert second.done()
+
+
 @pytest.mark.parametrize("when", ["before it waits", "while it waits"])
 def test_nobody_waits_for_a_checkpoint_of_a_refused_run(when: str) -> None:
     run, expected = Run(Runs(), "thread", 0), None
