@@ -5,14 +5,14 @@ For LangGraph's ToolNode and for LangChain's agents. LangChain itself is importe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from langgraph_ledger.call_records import find_calls
 from langgraph_ledger.calls import Call, call_id_of, spot_of
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow, adrive
-from langgraph_ledger.here import must_be_here, run_flow
+from langgraph_ledger.here import is_sent, must_be_here, run_flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.once import RETURN, OnUnknown, check_policy, decide, own_call
 
@@ -45,6 +45,8 @@ class ReplayGuard:
         if not saver._ledger.log_tools:
             raise InvalidInput("ReplayGuard needs the log of tool calls, which this saver's log_tools=False turned off")
         asked = request.tool_call
+        if not is_sent():
+            _refuse_differing(_asked_with(request.state, asked["id"]), asked["id"])
         policy = self.tools.get(asked["name"], self.on_unknown)
         spot, run = spot_of(saver._ledger, conf)
         facts = {"tool": asked["name"], "node": spot.node}
@@ -80,6 +82,31 @@ class ReplayGuard:
         return ReplayGuardMiddleware()
 
 
+def _asked_with(state: Any, call_id: Any) -> Iterator[Any]:
+    """The calls of this id that the latest message with one asks for."""
+    values = state if isinstance(state, Mapping) else getattr(state, "__dict__", {})
+    for messages in [state] if isinstance(state, list) else values.values():
+        for message in reversed(messages) if isinstance(messages, list) else ():
+            calls = [call for call in getattr(message, "tool_calls", None) or () if call["id"] == call_id]
+            if calls:
+                yield from calls
+                return
+
+
+def _refuse_differing(calls: Iterable[Any], call_id: Any) -> None:
+    """Refuses them all before one is made: in another run the log could not say which one that was."""
+    first, *others = [(call["name"], call["args"]) for call in calls] or [()]
+    if any(other != first for other in others):
+        raise _shared(call_id)
+
+
+def _shared(call_id: Any) -> InvalidInput:
+    return InvalidInput(
+        f"the id {call_id!r} belongs to several calls of one step: ReplayGuard cannot tell one from another."
+        " Each needs an id of its own, which graph.update_state can give it"
+    )
+
+
 def _decided(saver: Any, call: Call, asked: Any, policy: OnUnknown) -> Flow[Any]:
     yield from _tell_apart(saver, call, asked)
     return (yield from decide(saver, call, asked["name"], {"arguments": asked["args"]}, policy))
@@ -96,10 +123,7 @@ def _tell_apart(saver: Any, call: Call, asked: Any) -> Flow[None]:
     calls = yield from find_calls(saver._ledger, saver.serde, call.spot.session_id, call.call_id)
     before = own_call(calls, call.spot)
     if before is None or before.status != "failed":
-        raise InvalidInput(
-            f"the id {asked['id']!r} belongs to several calls of one step: ReplayGuard cannot tell one from another."
-            " Each needs an id of its own, which graph.update_state can give it"
-        )
+        raise _shared(asked["id"])
     guarded[key] = asks
 
 

@@ -32,6 +32,12 @@ def must_be_here(what: str) -> tuple[Mapping[str, Any], Any]:
     return conf, saver
 
 
+def is_sent() -> bool:
+    """Whether the task in which this code runs was made by a `Send`: it has a call, where a node would have all."""
+    path = ((var_child_runnable_config.get() or {}).get("metadata") or {}).get("langgraph_path") or ()
+    return "__pregel_push" in path
+
+
 def run_flow(ledger: Ledger, flow: Flow[Any]) -> Any:
     """Carries out a flow on this thread; where the connection belongs to an event loop, there, unless this code holds
     it up."""

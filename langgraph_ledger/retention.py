@@ -145,7 +145,7 @@ def copy_thread(
         target,
         uuid4().hex,
         now(),
-        partial(_summarise, vault),
+        partial(_summarise, vault, source),
         last=last,
         checkpoint_id=wanted,
         rebind=None if vault.is_open else rebind,
@@ -175,7 +175,7 @@ def prune(ledger: Ledger, serde: SerializerProtocol, selection: Selection) -> Fl
             if selection.strategy == "delete":
                 step = delete_session(session_id, uuid4().hex, now(), dry_run=selection.dry_run)
             else:
-                summarise = partial(_summarise, vault)
+                summarise = partial(_summarise, vault, session_id)
                 step = prune_session(session_id, policy, summarise, vault.stamp, now(), dry_run=selection.dry_run)
             freed.add((yield from _measured(step)))
             if selection.strategy == "delete" and not selection.dry_run:
@@ -232,9 +232,9 @@ def _sequence(given: Sequence[str], what: str) -> Sequence[str]:
     return list(given)
 
 
-def _summarise(vault: Vault, agent_id: str, checkpoint_id: str, data: bytes) -> Summary:
+def _summarise(vault: Vault, session_id: str, agent_id: str, checkpoint_id: str, data: bytes) -> Summary:
     def where() -> str:
-        return f"namespace {agent_id!r}, checkpoint {checkpoint_id!r}"
+        return f"thread {session_id!r}, namespace {agent_id!r}, checkpoint {checkpoint_id!r}"
 
     body = unpack_body(vault, data, body_label(agent_id, checkpoint_id), where)
     return Summary(frozenset(body.deltas), frozenset(body.places))

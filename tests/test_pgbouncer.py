@@ -83,7 +83,7 @@ def test_of_two_writers_one_wins(four: Flavoured) -> None:
 
 def test_more_writers_than_connections(url: str) -> None:
     """Each has a saver of its own, all are at one thread: nothing that a turn was told is stored is lost."""
-    config, together = at(uuid4().hex), threading.Barrier(WORKERS)
+    config, together = at(uuid4().hex), threading.Barrier(WORKERS, timeout=300)
 
     def work(number: int) -> list[str]:
         with LedgerSaver(url, max_size=2) as saver:
