@@ -95,8 +95,8 @@ def _asked_with(state: Any, call_id: Any) -> Iterator[Any]:
 
 def _refuse_differing(calls: Iterable[Any], call_id: Any) -> None:
     """Refuses them all before one is made: in another run the log could not say which one that was."""
-    first, *others = [(call["name"], call["args"]) for call in calls] or [()]
-    if any(other != first for other in others):
+    asked = [(call["name"], call["args"]) for call in calls]
+    if any(one != asked[0] for one in asked):
         raise _shared(call_id)
 
 
