@@ -17,7 +17,7 @@ from langgraph_ledger.errors import (
 )
 from langgraph_ledger.flow import Flow, Pause
 from langgraph_ledger.flushing import submit
-from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.ledger import NOTHING_KNOWN, Ledger
 from langgraph_ledger.memory import Chunker, encode_writes
 from langgraph_ledger.operations.checkpoints import (
     checkpoint_exists,
@@ -59,7 +59,7 @@ def put(
     run.check()
     policy = policy_of(ledger, conf, run)
     encoder = Encoder(ledger, vault, config, session_id, agent_id, checkpoint, metadata, new_versions)
-    if encoder.needs_parent and not ledger.known(session_id, agent_id, parent_id).channels:
+    if encoder.needs_parent and ledger.known(session_id, agent_id, parent_id) is NOTHING_KNOWN:
         yield from ledger.ready()
         _, stored = yield read_checkpoint(session_id, agent_id, str(parent_id))
         if stored is not None:

@@ -136,3 +136,14 @@ def test_single_operations_go_in_one_batch(four: Flavoured) -> None:
         call()
         assert counts["begin_write"] + counts["begin_read"] == 1
         assert counts["commit"] == 1
+
+
+def test_what_is_known_of_a_parent_is_not_read(four: Flavoured) -> None:
+    """Nor that it holds nothing."""
+    four.call("setup")
+    counts, config = counted(four.saver), at("t")
+    for number in range(3):
+        made = {"v": 4, "id": str(uuid6()), "ts": "", "channel_values": {}, "channel_versions": {}, "versions_seen": {}}
+        config = four.put(config, made, {"source": "input", "step": number, "parents": {}}, {})
+    assert counts["begin_write"] == 3
+    assert counts["read_checkpoint"] == counts["begin_read"] == 0
