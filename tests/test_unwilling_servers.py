@@ -71,7 +71,7 @@ def test_read_only_by_default(under: Options, url: str) -> None:
 
 @pytest.mark.parametrize("setting", ["statement_timeout", "lock_timeout"])
 def test_a_limit_of_the_servers(under: Options, owner: psycopg.Connection[Any], url: str, setting: str) -> None:
-    four = under(f"{setting}=30", max_size=1)
+    four = under(f"{setting}=2000", max_size=1)  # long enough for a save that nobody keeps waiting
     save(four, at("thread"), "1")
     with owner.transaction():
         owner.execute("LOCK TABLE agent_state_ledger")
