@@ -46,7 +46,8 @@ class CallRecord:
     `status` is "unknown" if it was started and no end is on record: it may have happened or not. `arguments` and
     `result` are the values, None where they are not kept (`kept` says whether the result is). `settled` says that the
     state knows what came of it, `based` that the checkpoints which its step follows are stored. `resolved` names who
-    has found out what an unknown call did, `asked_by` the tasks that have asked for it.
+    has found out what an unknown call did, `asked_by` the tasks that have asked for it. `asked`: how many questions a
+    completed call has asked itself.
     """
 
     name: str
@@ -66,6 +67,7 @@ class CallRecord:
     based: bool
     resolved: str | None
     asked_by: tuple[str, ...]
+    asked: int
     started_at: datetime
     ended_at: datetime | None
 
@@ -120,6 +122,7 @@ def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
         based=bool(start.based),
         resolved=end.get("source"),
         asked_by=tuple(said["asked_by"] for _, said in told if said.get("asked_by")),
+        asked=_number(end.get("asked")),
         started_at=as_time(start.created_at),
         ended_at=as_time(last.created_at) if ended else None,
     )
@@ -135,6 +138,10 @@ def _told(shelf: Shelf, row: CallRow) -> dict[str, Any]:
         where = f"thread {shelf.session_id!r}, call {row.call_id!r}, {row.kind}"
         raise ValueNotRestorable(f"{where}: entry {row.seq} of the log is damaged: {error}") from error
     return found
+
+
+def _number(given: Any) -> int:
+    return given if type(given) is int and given > 0 else 0
 
 
 def _error(end: Any, value: Any) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,7 @@ from langgraph_ledger.errors import InvalidInput, ValueNotStorable
 from langgraph_ledger.flow import Flow, Pause, holds_up_loop
 from langgraph_ledger.flushing import Change, submit
 from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.lines import Ticket, in_line
 from langgraph_ledger.memory import Chunker
 from langgraph_ledger.operations.calls import RESOLVED, STARTED, CallEntry, put_call_end, put_call_start
 from langgraph_ledger.operations.checkpoints import Writer, read_root
@@ -51,7 +53,12 @@ class Spot:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Call:
-    """One attempt at a call. `facts` are shown in the log as they are. `whole`: its values are kept, whatever size."""
+    """One attempt at a call. `facts` are shown in the log as they are. `whole`: its values are kept, whatever size.
+
+    `line`: those beside which it is made. `ticket`: its turn to begin, if it has one already. `outer`: the call in
+    which it is made. `asked`: how many questions it has asked, as `counter` counts those of its task; `slot`: the
+    number of the last one.
+    """
 
     spot: Spot
     call_id: str
@@ -60,6 +67,16 @@ class Call:
     attempt_id: str = field(default_factory=lambda: uuid4().hex)
     run: Run | None = None
     whole: bool = False
+    line: tuple[Any, ...] = ()
+    ticket: Ticket | None = None
+    asked: int = 0
+    slot: int | None = None
+    counter: Any = None
+    outer: Call | None = None
+
+
+around: ContextVar[Call | None] = ContextVar("langgraph_ledger_call", default=None)
+"""The guarded call, or the `once`, whose code is running."""
 
 
 def call_id_of(given: Any) -> str:
@@ -96,7 +113,19 @@ def spot_of(ledger: Ledger, conf: Mapping[str, Any]) -> tuple[Spot, Run]:
 def record_start(
     ledger: Ledger, serde: SerializerProtocol, call: Call, kind: str = STARTED, **values: Any
 ) -> Flow[None]:
-    """Puts on record that a call is about to be made; raises, and nothing may be done, if the run is overtaken."""
+    """Puts on record that a call is about to be made; raises, and nothing may be done, if the run is overtaken.
+
+    It is made after those that came before it to the same line, if it stands in one.
+    """
+    assert call.run is not None
+    ticket = call.ticket or (Ticket(call.run, ("begins", call.line)) if call.line else None)
+    start = _store_start(ledger, serde, call, kind, values)
+    yield from (start if ticket is None else in_line(ticket, start))
+
+
+def _store_start(
+    ledger: Ledger, serde: SerializerProtocol, call: Call, kind: str, values: Mapping[str, Any]
+) -> Flow[None]:
     vault = yield from ledger.vault(serde, adding=True)
     assert call.run is not None
     run, spot = call.run, call.spot

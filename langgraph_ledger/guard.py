@@ -5,16 +5,22 @@ For LangGraph's ToolNode and for LangChain's agents. LangChain itself is importe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+from langgraph.errors import GraphInterrupt
+
 from langgraph_ledger.call_records import find_calls
-from langgraph_ledger.calls import Call, call_id_of, spot_of
+from langgraph_ledger.calls import Call, around, call_id_of, spot_of
 from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import is_sent, must_be_here, run_flow
 from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.lines import Ticket, in_line
 from langgraph_ledger.once import RETURN, OnUnknown, check_policy, decide, own_call
+from langgraph_ledger.questions import counted
 
 
 class ReplayGuard:
@@ -40,29 +46,42 @@ class ReplayGuard:
         """The arguments for ToolNode."""
         return {"wrap_tool_call": self.wrap_tool_call, "awrap_tool_call": self.awrap_tool_call}
 
-    def _decision(self, request: Any) -> tuple[Ledger, Flow[Any]]:
+    def _decision(self, request: Any) -> tuple[Call, Ticket, Ledger, Flow[Any]]:
+        """The call, its place among the decisions of its task, and what decides about it."""
         conf, saver = must_be_here("ReplayGuard")
         if not saver._ledger.log_tools:
             raise InvalidInput("ReplayGuard needs the log of tool calls, which this saver's log_tools=False turned off")
         asked = request.tool_call
-        if not is_sent():
-            _refuse_differing(_asked_with(request.state, asked["id"]), asked["id"])
+        alike = () if is_sent() else _asked_with(request.state, asked["id"])
         policy = self.tools.get(asked["name"], self.on_unknown)
         spot, run = spot_of(saver._ledger, conf)
         facts = {"tool": asked["name"], "node": spot.node}
-        call = Call(spot, call_id_of(asked["id"]), facts, conf, run=run)
-        return saver._ledger, _decided(saver, call, asked, policy)
+        line = (spot.task_id, around.get())
+        begins, decided = Ticket(run, ("begins", line)), Ticket(run, ("decided", line))
+        call = Call(spot, call_id_of(asked["id"]), facts, conf, run=run, line=line, ticket=begins)
+        flow = _decided(saver, call, asked, alike, policy, decided)
+        return call, decided, saver._ledger, flow
 
     def wrap_tool_call(self, request: Any, execute: Callable[[Any], Any]) -> Any:
         """For ToolNode's argument of that name."""
-        verdict, result = run_flow(*self._decision(request))
-        return _message(request, result) if verdict == RETURN else execute(request)
+        call, decided, ledger, flow = self._decision(request)
+        with _in_line(call, decided):
+            verdict, result = run_flow(ledger, flow)
+            if verdict == RETURN:
+                return _message(request, result)
+            with counted(call):
+                return execute(request)
 
     async def awrap_tool_call(self, request: Any, execute: Callable[[Any], Awaitable[Any]]) -> Any:
         """For ToolNode's argument of that name."""
-        ledger, flow = self._decision(request)
-        verdict, result = await adrive(flow, ledger.driver)
-        return _message(request, result) if verdict == RETURN else await execute(request)
+        call, decided, ledger, flow = self._decision(request)
+        async with _side_by_side(call):
+            with _in_line(call, decided):
+                verdict, result = await adrive(flow, ledger.driver)
+                if verdict == RETURN:
+                    return _message(request, result)
+                with counted(call):
+                    return await execute(request)
 
     def middleware(self) -> Any:
         """A middleware for LangChain's `create_agent`."""
@@ -107,9 +126,22 @@ def _shared(call_id: Any) -> InvalidInput:
     )
 
 
-def _decided(saver: Any, call: Call, asked: Any, policy: OnUnknown) -> Flow[Any]:
+def _decided(saver: Any, call: Call, asked: Any, alike: Iterable[Any], policy: OnUnknown, decided: Ticket) -> Flow[Any]:
+    _refuse_differing(alike, asked["id"])
     yield from _tell_apart(saver, call, asked)
-    return (yield from decide(saver, call, asked["name"], {"arguments": asked["args"]}, policy))
+    decision = decide(saver, call, asked["name"], {"arguments": asked["args"]}, policy)
+    return (yield from in_line(decided, decision))
+
+
+@contextmanager
+def _in_line(call: Call, decided: Ticket) -> Iterator[None]:
+    """Lets nobody wait for a call any longer that has ended."""
+    try:
+        yield
+    finally:
+        decided.give_up()
+        if call.ticket is not None:
+            call.ticket.give_up()
 
 
 def _tell_apart(saver: Any, call: Call, asked: Any) -> Flow[None]:
@@ -125,6 +157,50 @@ def _tell_apart(saver: Any, call: Call, asked: Any) -> Flow[None]:
     if before is None or before.status != "failed":
         raise _shared(asked["id"])
     guarded[key] = asks
+
+
+class _Beside:
+    """The calls that a node makes side by side on its event loop, and those of them that wait with an error."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.leaving: list[tuple[int, asyncio.Future[None]]] = []
+
+
+@asynccontextmanager
+async def _side_by_side(call: Call) -> AsyncIterator[None]:
+    """Keeps an error of one call, or its question, until the calls beside it have ended.
+
+    ToolNode makes them with asyncio.gather, which passes on the first error at once and lets the others run on when
+    their run is over: nobody would have their results, and a loop that is closed breaks them off. Of synchronous tools
+    ToolNode waits for the threads. Of several questions the one leaves first that will get the first answer.
+    """
+    assert call.run is not None
+    turn, loop = None, asyncio.get_running_loop()
+    key, every = (call.line, loop), call.run.beside
+    beside: _Beside = every.setdefault(key, _Beside())
+    beside.under_way += 1
+    try:
+        yield
+    except Exception as error:
+        await asyncio.sleep(0)  # all that gather makes have begun then
+        turn = loop.create_future()
+        slot = call.slot if isinstance(error, GraphInterrupt) else None
+        beside.leaving.append((-1 if slot is None else slot, turn))
+        raise
+    finally:
+        beside.under_way -= 1
+        if not beside.under_way:
+            del every[key]
+            loop.call_soon(_let_go, beside.leaving)
+        if turn is not None:
+            await turn
+
+
+def _let_go(leaving: Iterable[tuple[int, asyncio.Future[None]]]) -> None:
+    for _, turn in sorted(leaving, key=lambda one: one[0]):
+        if not turn.done():
+            turn.set_result(None)
 
 
 def _message(request: Any, result: Any) -> Any:

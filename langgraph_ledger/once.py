@@ -14,12 +14,14 @@ from langgraph.types import interrupt
 
 from langgraph_ledger import ids
 from langgraph_ledger.call_records import CallRecord, find_calls
-from langgraph_ledger.calls import Call, Spot, call_id_of, error_name, record_end, record_start, spot_of
+from langgraph_ledger.calls import Call, Spot, around, call_id_of, error_name, record_end, record_start, spot_of
 from langgraph_ledger.errors import InvalidInput, UnknownCall
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import must_be_here, run_flow
 from langgraph_ledger.ledger import Ledger
+from langgraph_ledger.lines import Ticket, in_line
 from langgraph_ledger.operations.calls import CANCELLED, COMPLETED, FAILED, HELD_RESOURCE, INTERRUPTED, RELEASED
+from langgraph_ledger.questions import counted, pass_over
 from langgraph_ledger.recovery import is_open, resolve
 from langgraph_ledger.runs import Run
 
@@ -49,17 +51,23 @@ def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unkn
     record = yield from _record_of(saver, call, values)
     if record is None:
         return MAKE, None
+    if call.ticket is not None:  # those before it have asked what they ask, or are about to
+        yield from call.ticket.come()
     arguments = values.get("arguments")
     for asker in record.asked_by:
         if asker == spot.task_id:  # again, and answered at once: LangGraph counts the questions of a task
-            _asked(record, name, arguments)
+            _asked(call, record, name, arguments)
     if not is_open(record):
-        return (RETURN, record.result) if record.status == "completed" else (MAKE, None)
+        if record.status != "completed":
+            return MAKE, None
+        if (record.agent_id, record.task_id) == (spot.agent_id, spot.task_id):
+            pass_over(call.conf, record.asked)
+        return RETURN, record.result
     if on_unknown == "retry":
         return MAKE, None
     if on_unknown == "fail":
         raise UnknownCall(_unknown(spot.session_id, record, name))
-    answer = _asked(record, name, arguments)
+    answer = _asked(call, record, name, arguments)
     happened, result = answer["happened"], answer.get("result")
     found_out = (happened, result, record.task_id, "ask", spot.task_id)
     yield from resolve(ledger, saver.serde, spot.session_id, call.call_id, *found_out)
@@ -81,7 +89,8 @@ def _record_of(saver: Any, call: Call, values: Mapping[str, Any]) -> Flow[CallRe
     if values and not is_open(earlier):
         return earlier
     # an attempt of its own: what is found out about it says nothing of the one that is made then
-    yield from record_start(ledger, saver.serde, replace(call, attempt_id=uuid4().hex), **values)
+    attempt = replace(call, attempt_id=uuid4().hex, ticket=None)
+    yield from record_start(ledger, saver.serde, attempt, **values)
     return own_call((yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)), spot)
 
 
@@ -120,18 +129,20 @@ ANSWER = 'Command(resume={"happened": True, "result": what it returned}) or Comm
 """The form of the answer, as the question names it."""
 
 
-def _asked(call: CallRecord, name: str, arguments: Any) -> dict[str, Any]:
+def _asked(call: Call, record: CallRecord, name: str, arguments: Any) -> dict[str, Any]:
     """The answer about a call, asked for again until it is one: LangGraph keeps an answer for good once it is given."""
     question = {
         "question": f"Did the call {name!r} happen? A crash left it unknown.",
-        "call_id": call.call_id,
+        "call_id": record.call_id,
         "name": name,
         "arguments": arguments,
-        "started_at": call.started_at.isoformat(),
+        "started_at": record.started_at.isoformat(),
         "answer": ANSWER,
     }
     while True:
-        answer = interrupt(question)
+        with counted(call):
+            answer = interrupt(question)
+        call.asked -= 1  # it is asked each time, where those of the call itself are passed over
         if isinstance(answer, dict) and isinstance(answer.get("happened"), bool):
             return answer
         question = {**question, "problem": f"{answer!r:.80} is no answer: expected {ANSWER}"}
@@ -154,25 +165,33 @@ def _steps(key: str, on_unknown: str) -> Generator[Flow[Any] | None, Any, Any]:
     conf, saver = must_be_here("once()")
     call_id = call_id_of(f"once:{ids.key(key, 'key')}")
     spot, run = spot_of(saver._ledger, conf)
-    call = Call(spot, call_id, {"once": key, "node": spot.node}, conf, run=run, whole=True)
-    verdict, result = yield decide(saver, call, key, {}, policy)
-    if verdict == RETURN:
-        return result
+    facts, line = {"once": key, "node": spot.node}, (spot.task_id, around.get())
+    ticket = Ticket(run, ("begins", line))
+    call = Call(spot, call_id, facts, conf, run=run, whole=True, line=line, ticket=ticket)
     try:
-        yield record_start(saver._ledger, saver.serde, call)
-    except asyncio.CancelledError as error:  # it may be stored, and there will be no other end
-        yield record_end(saver._ledger, saver.serde, call, CANCELLED, {}, error_type=error_name(error), ran=False)
-        raise
+        verdict, result = yield decide(saver, call, key, {}, policy)
+        if verdict == RETURN:
+            return result
+        try:
+            yield record_start(saver._ledger, saver.serde, call)
+        except asyncio.CancelledError as error:  # it may be stored, and there will be no other end
+            yield record_end(saver._ledger, saver.serde, call, CANCELLED, {}, error_type=error_name(error), ran=False)
+            raise
+    finally:
+        ticket.give_up()
     try:
-        result = yield None
+        with counted(call):
+            result = yield None
     except BaseException as error:
         kind = (
             INTERRUPTED if isinstance(error, GraphInterrupt) else FAILED if isinstance(error, Exception) else CANCELLED
         )
         values = {"error": str(error)} if kind == FAILED else {}
-        yield record_end(saver._ledger, saver.serde, call, kind, values, error_type=error_name(error))
+        end = record_end(saver._ledger, saver.serde, call, kind, values, error_type=error_name(error))
+        yield in_line(Ticket(run, ("fails", call.line)), end)
         raise
-    yield record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": result})
+    asked: dict[str, Any] = {"asked": call.asked} if call.asked else {}
+    yield record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": result}, **asked)
     return result
 
 

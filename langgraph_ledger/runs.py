@@ -67,6 +67,7 @@ class Run:
     __slots__ = (
         "answered",
         "began",
+        "beside",
         "blind",
         "busy",
         "checkpoint_read",
@@ -78,6 +79,7 @@ class Run:
         "held",
         "invocation",
         "last_committed",
+        "lines",
         "lock",
         "lost",
         "namespaces",
@@ -120,6 +122,10 @@ class Run:
         """Attempts at calls in an earlier run, and the one task of this run that each answers."""
         self.guarded: dict[tuple[str | None, Any], int] = {}
         """Calls of this run that a guard was asked about, by task and id, and what tells each from others."""
+        self.lines: dict[Any, Future[None]] = {}
+        """Of those who stand in line for something, the last one in each."""
+        self.beside: dict[Any, Any] = {}
+        """Guarded calls that are being made side by side, by where they are made."""
 
     @property
     def committed(self) -> bool:

@@ -21,11 +21,12 @@ from langchain_core.tracers.context import register_configure_hook
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 
 from langgraph_ledger import invocations
-from langgraph_ledger.calls import Call, call_id_of, error_name, record_end, record_start, spot_of
+from langgraph_ledger.calls import Call, around, call_id_of, error_name, record_end, record_start, spot_of
 from langgraph_ledger.errors import LedgerError, ThreadLocked
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import here, out_of_reach, run_flow
 from langgraph_ledger.lifecycle import run_ends
+from langgraph_ledger.lines import Ticket, in_line
 from langgraph_ledger.operations.calls import CANCELLED, COMPLETED, FAILED, INTERRUPTED
 from langgraph_ledger.records import MAX_TEXT, text_for_json
 
@@ -66,7 +67,7 @@ class _Calls:
 _calls = _Calls()
 
 
-def _begun(run_id: UUID, inputs: Any, facts: Mapping[str, Any]) -> Recorded | None:
+def _begun(run_id: UUID, parent_run_id: UUID | None, inputs: Any, facts: Mapping[str, Any]) -> Recorded | None:
     """The call that begins, if it is one to be recorded and nobody has taken it yet."""
     conf, saver = here()
     if saver is None or not saver._ledger.log_tools:
@@ -77,8 +78,13 @@ def _begun(run_id: UUID, inputs: Any, facts: Mapping[str, Any]) -> Recorded | No
     facts = {**facts, "node": spot.node}
     told = {k: v for k, v in facts.items() if v is not None}
     shown = {k: v if isinstance(v, int) else text_for_json(str(v)[:MAX_TEXT]) for k, v in told.items()}
-    recorded = (saver, Call(spot, call_id, shown, conf, run_id.hex, run), inputs)
-    return recorded if _calls.add(run_id, recorded) else None
+    call = Call(spot, call_id, shown, conf, run_id.hex, run, line=(spot.task_id, parent_run_id))
+    if not _calls.add(run_id, (saver, call, inputs)):
+        return None
+    guarded = around.get()
+    if guarded is not None and (guarded.call_id, guarded.spot.task_id) == (call_id, spot.task_id):
+        call.outer, call.line, call.ticket = guarded, guarded.line, guarded.ticket
+    return saver, call, inputs
 
 
 def _facts(serialized: Any, tool_call_id: Any, metadata: Any) -> dict[str, Any]:
@@ -97,7 +103,12 @@ def _start(recorded: Recorded) -> Flow[None]:
 
 def _end(recorded: Recorded, output: Any) -> Flow[None]:
     saver, call, _ = recorded
-    return record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": output})
+    return record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": output}, **_asked(call))
+
+
+def _asked(call: Call) -> dict[str, Any]:
+    """How many questions a guarded call has asked, for the log, if there were any."""
+    return {"asked": call.outer.asked} if call.outer is not None and call.outer.asked else {}
 
 
 def _failure(recorded: Recorded, error: BaseException, **facts: Any) -> Flow[None]:
@@ -105,13 +116,21 @@ def _failure(recorded: Recorded, error: BaseException, **facts: Any) -> Flow[Non
     values: dict[str, Any] = {}
     if isinstance(error, ParentCommand):  # a graph within the tool has ended by telling its parent how to go on
         kind, values = COMPLETED, {"result": error.args[0] if error.args else None}
+        facts = {**facts, **_asked(call)}
     elif isinstance(error, GraphInterrupt):
         kind = INTERRUPTED
     elif isinstance(error, Exception) and not isinstance(error, GraphBubbleUp):
         kind, values = FAILED, {"error": str(error)}
     else:
         kind = CANCELLED
-    return record_end(saver._ledger, saver.serde, call, kind, values, **facts, error_type=error_name(error))
+    end = record_end(saver._ledger, saver.serde, call, kind, values, **facts, error_type=error_name(error))
+    return _in_turn(call, end)
+
+
+def _in_turn(call: Call, end: Flow[None]) -> Flow[None]:
+    """Of errors the first one that comes out is the one that a node raises."""
+    assert call.run is not None
+    yield from in_line(Ticket(call.run, ("fails", call.line)), end)
 
 
 class _Handler(BaseCallbackHandler):
@@ -152,12 +171,14 @@ class ToolLog(_Handler):
         input_str: str,
         *,
         run_id: UUID,
+        parent_run_id: UUID | None = None,
         metadata: dict[str, Any] | None = None,
         inputs: dict[str, Any] | None = None,
         tool_call_id: Any = None,
         **kwargs: Any,
     ) -> None:
-        recorded = _begun(run_id, input_str if inputs is None else inputs, _facts(serialized, tool_call_id, metadata))
+        facts = _facts(serialized, tool_call_id, metadata)
+        recorded = _begun(run_id, parent_run_id, input_str if inputs is None else inputs, facts)
         if recorded is None:
             return
         if out_of_reach(recorded[0]._ledger):  # a call that cannot be put on record is made all the same
@@ -217,12 +238,14 @@ class AsyncToolLog(_Handler, AsyncCallbackHandler):
         input_str: str,
         *,
         run_id: UUID,
+        parent_run_id: UUID | None = None,
         metadata: dict[str, Any] | None = None,
         inputs: dict[str, Any] | None = None,
         tool_call_id: Any = None,
         **kwargs: Any,
     ) -> None:
-        recorded = _begun(run_id, input_str if inputs is None else inputs, _facts(serialized, tool_call_id, metadata))
+        facts = _facts(serialized, tool_call_id, metadata)
+        recorded = _begun(run_id, parent_run_id, input_str if inputs is None else inputs, facts)
         if recorded is None:
             return
         driver = recorded[0]._ledger.driver
