@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal
@@ -28,6 +29,9 @@ from langgraph_ledger.records import as_time, from_json
 from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
 
+MAX_SLOT = 1_000_000
+"""Questions that a task may ask."""
+
 CallStatus = Literal["unknown", "completed", "failed", "interrupted", "cancelled", "not made"]
 
 _STATUS: dict[str, CallStatus] = {
@@ -46,8 +50,8 @@ class CallRecord:
     `status` is "unknown" if it was started and no end is on record: it may have happened or not. `arguments` and
     `result` are the values, None where they are not kept (`kept` says whether the result is). `settled` says that the
     state knows what came of it, `based` that the checkpoints which its step follows are stored. `resolved` names who
-    has found out what an unknown call did, `asked_by` the tasks that have asked for it. `asked`: how many questions a
-    completed call has asked itself.
+    has found out what an unknown call did, `asked_by` the tasks that have asked for it. `questions`: the
+    slots of the questions that it asked, among the answers of its task; None if they are not on record.
     """
 
     name: str
@@ -67,7 +71,7 @@ class CallRecord:
     based: bool
     resolved: str | None
     asked_by: tuple[str, ...]
-    asked: int
+    questions: tuple[int, ...] | None
     started_at: datetime
     ended_at: datetime | None
 
@@ -86,7 +90,8 @@ def call_records(vault: Vault, session_id: str, rows: Iterable[CallRow], memory:
             before = found.pop(key, None)
             if before is not None:
                 asked_by = before.asked_by + record.asked_by
-                record = replace(record, attempts=before.attempts + 1, asked_by=asked_by)
+                slots = before.questions if record.questions is None else record.questions
+                record = replace(record, attempts=before.attempts + 1, asked_by=asked_by, questions=slots)
             found[key] = record
     return list(found.values())
 
@@ -122,7 +127,7 @@ def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
         based=bool(start.based),
         resolved=end.get("source"),
         asked_by=tuple(said["asked_by"] for _, said in told if said.get("asked_by")),
-        asked=_number(end.get("asked")),
+        questions=next((found for _, said in reversed(told) if (found := slots_in(said)) is not None), None),
         started_at=as_time(start.created_at),
         ended_at=as_time(last.created_at) if ended else None,
     )
@@ -140,8 +145,23 @@ def _told(shelf: Shelf, row: CallRow) -> dict[str, Any]:
     return found
 
 
-def _number(given: Any) -> int:
-    return given if type(given) is int and given > 0 else 0
+def slots_in(said: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The slots of questions in an entry, if it has any that can be: it may come from anywhere."""
+    found = said.get("questions")
+    if not isinstance(found, list) or any(type(slot) is not int or not 0 <= slot < MAX_SLOT for slot in found):
+        return None
+    return tuple(found)
+
+
+def latest_slots(rows: Iterable[tuple[str, str]]) -> dict[str, tuple[int, ...]]:
+    """Of each call, by its name, the slots in the latest of these entries that has any."""
+    latest: dict[str, tuple[int, ...]] = {}
+    for call_id, payload in rows:
+        with suppress(ValueError):  # one that is damaged is told of by the call whose it is
+            found = slots_in(from_json(payload))
+            if found is not None:
+                latest[call_id] = found
+    return latest
 
 
 def _error(end: Any, value: Any) -> str:

@@ -6,7 +6,7 @@ A call is a tool call, or anything else with effects outside of the state. Nothi
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -55,9 +55,8 @@ class Spot:
 class Call:
     """One attempt at a call. `facts` are shown in the log as they are. `whole`: its values are kept, whatever size.
 
-    `line`: those beside which it is made. `ticket`: its turn to begin, if it has one already. `outer`: the call in
-    which it is made. `asked`: how many questions it has asked, as `counter` counts those of its task; `slot`: the
-    number of the last one.
+    `line`: those beside which it is made. `outer`: the call in which it is made. `slots`: those of the questions that
+    it has asked, among the `questions` of its task; `before`: those that it had earlier.
     """
 
     spot: Spot
@@ -68,10 +67,9 @@ class Call:
     run: Run | None = None
     whole: bool = False
     line: tuple[Any, ...] = ()
-    ticket: Ticket | None = None
-    asked: int = 0
-    slot: int | None = None
-    counter: Any = None
+    slots: list[int] = field(default_factory=list)
+    before: Sequence[int] = ()
+    questions: Any = None
     outer: Call | None = None
 
 
@@ -85,6 +83,11 @@ def call_id_of(given: Any) -> str:
         return ids.key(given, "call_id")
     except InvalidInput:
         return f"sha256:{hashlib.sha256(repr(given).encode()).hexdigest()}"
+
+
+def asked(call: Call) -> dict[str, Any]:
+    """The slots of a call's questions, for its end in the log, if there were any."""
+    return {"questions": call.slots} if call.slots or call.before else {}
 
 
 def error_name(error: BaseException) -> str:
@@ -118,9 +121,8 @@ def record_start(
     It is made after those that came before it to the same line, if it stands in one.
     """
     assert call.run is not None
-    ticket = call.ticket or (Ticket(call.run, ("begins", call.line)) if call.line else None)
     start = _store_start(ledger, serde, call, kind, values)
-    yield from (start if ticket is None else in_line(ticket, start))
+    yield from (in_line(Ticket(call.run, ("begins", call.line)), start) if call.line else start)
 
 
 def _store_start(

@@ -5,13 +5,10 @@ For LangGraph's ToolNode and for LangChain's agents. LangChain itself is importe
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from langgraph.errors import GraphInterrupt
-
+from langgraph_ledger.abreast import Abreast
 from langgraph_ledger.call_records import find_calls
 from langgraph_ledger.calls import Call, around, call_id_of, spot_of
 from langgraph_ledger.errors import InvalidInput
@@ -20,7 +17,7 @@ from langgraph_ledger.here import is_sent, must_be_here, run_flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.lines import Ticket, in_line
 from langgraph_ledger.once import RETURN, OnUnknown, check_policy, decide, own_call
-from langgraph_ledger.questions import counted
+from langgraph_ledger.questions import asking
 
 
 class ReplayGuard:
@@ -46,42 +43,38 @@ class ReplayGuard:
         """The arguments for ToolNode."""
         return {"wrap_tool_call": self.wrap_tool_call, "awrap_tool_call": self.awrap_tool_call}
 
-    def _decision(self, request: Any) -> tuple[Call, Ticket, Ledger, Flow[Any]]:
-        """The call, its place among the decisions of its task, and what decides about it."""
+    def _decision(self, request: Any) -> tuple[Call, Ledger, Flow[Any]]:
         conf, saver = must_be_here("ReplayGuard")
         if not saver._ledger.log_tools:
             raise InvalidInput("ReplayGuard needs the log of tool calls, which this saver's log_tools=False turned off")
         asked = request.tool_call
-        alike = () if is_sent() else _asked_with(request.state, asked["id"])
+        step = [] if is_sent() else list(_asked_with(request.state, asked["id"]))
         policy = self.tools.get(asked["name"], self.on_unknown)
         spot, run = spot_of(saver._ledger, conf)
         facts = {"tool": asked["name"], "node": spot.node}
         line = (spot.task_id, around.get())
-        begins, decided = Ticket(run, ("begins", line)), Ticket(run, ("decided", line))
-        call = Call(spot, call_id_of(asked["id"]), facts, conf, run=run, line=line, ticket=begins)
-        flow = _decided(saver, call, asked, alike, policy, decided)
-        return call, decided, saver._ledger, flow
+        call = Call(spot, call_id_of(asked["id"]), facts, conf, run=run, line=line)
+        return call, saver._ledger, _decided(saver, call, asked, step, policy)
 
     def wrap_tool_call(self, request: Any, execute: Callable[[Any], Any]) -> Any:
         """For ToolNode's argument of that name."""
-        call, decided, ledger, flow = self._decision(request)
-        with _in_line(call, decided):
+        call, ledger, flow = self._decision(request)
+        with Abreast(call, ledger.driver):
             verdict, result = run_flow(ledger, flow)
             if verdict == RETURN:
                 return _message(request, result)
-            with counted(call):
+            with asking(call):
                 return execute(request)
 
     async def awrap_tool_call(self, request: Any, execute: Callable[[Any], Awaitable[Any]]) -> Any:
         """For ToolNode's argument of that name."""
-        call, decided, ledger, flow = self._decision(request)
-        async with _side_by_side(call):
-            with _in_line(call, decided):
-                verdict, result = await adrive(flow, ledger.driver)
-                if verdict == RETURN:
-                    return _message(request, result)
-                with counted(call):
-                    return await execute(request)
+        call, ledger, flow = self._decision(request)
+        async with Abreast(call, ledger.driver):
+            verdict, result = await adrive(flow, ledger.driver)
+            if verdict == RETURN:
+                return _message(request, result)
+            with asking(call):
+                return await execute(request)
 
     def middleware(self) -> Any:
         """A middleware for LangChain's `create_agent`."""
@@ -102,19 +95,19 @@ class ReplayGuard:
 
 
 def _asked_with(state: Any, call_id: Any) -> Iterator[Any]:
-    """The calls of this id that the latest message with one asks for."""
+    """The calls that the latest message asks for which asks for one of this id."""
     values = state if isinstance(state, Mapping) else getattr(state, "__dict__", {})
     for messages in [state] if isinstance(state, list) else values.values():
         for message in reversed(messages) if isinstance(messages, list) else ():
-            calls = [call for call in getattr(message, "tool_calls", None) or () if call["id"] == call_id]
-            if calls:
+            calls = getattr(message, "tool_calls", None) or ()
+            if any(call["id"] == call_id for call in calls):
                 yield from calls
                 return
 
 
 def _refuse_differing(calls: Iterable[Any], call_id: Any) -> None:
     """Refuses them all before one is made: in another run the log could not say which one that was."""
-    asked = [(call["name"], call["args"]) for call in calls]
+    asked = [(call["name"], call["args"]) for call in calls if call["id"] == call_id]
     if any(one != asked[0] for one in asked):
         raise _shared(call_id)
 
@@ -126,22 +119,13 @@ def _shared(call_id: Any) -> InvalidInput:
     )
 
 
-def _decided(saver: Any, call: Call, asked: Any, alike: Iterable[Any], policy: OnUnknown, decided: Ticket) -> Flow[Any]:
-    _refuse_differing(alike, asked["id"])
+def _decided(saver: Any, call: Call, asked: Any, step: Sequence[Any], policy: OnUnknown) -> Flow[Any]:
+    _refuse_differing(step, asked["id"])
     yield from _tell_apart(saver, call, asked)
-    decision = decide(saver, call, asked["name"], {"arguments": asked["args"]}, policy)
-    return (yield from in_line(decided, decision))
-
-
-@contextmanager
-def _in_line(call: Call, decided: Ticket) -> Iterator[None]:
-    """Lets nobody wait for a call any longer that has ended."""
-    try:
-        yield
-    finally:
-        decided.give_up()
-        if call.ticket is not None:
-            call.ticket.give_up()
+    beside = [call_id_of(one["id"]) for one in step] if len(step) > 1 else []
+    assert call.run is not None
+    decision = decide(saver, call, asked["name"], {"arguments": asked["args"]}, policy, beside)
+    return (yield from in_line(Ticket(call.run, ("decided", call.line)), decision))
 
 
 def _tell_apart(saver: Any, call: Call, asked: Any) -> Flow[None]:
@@ -157,50 +141,6 @@ def _tell_apart(saver: Any, call: Call, asked: Any) -> Flow[None]:
     if before is None or before.status != "failed":
         raise _shared(asked["id"])
     guarded[key] = asks
-
-
-class _Beside:
-    """The calls that a node makes side by side on its event loop, and those of them that wait with an error."""
-
-    def __init__(self) -> None:
-        self.under_way = 0
-        self.leaving: list[tuple[int, asyncio.Future[None]]] = []
-
-
-@asynccontextmanager
-async def _side_by_side(call: Call) -> AsyncIterator[None]:
-    """Keeps an error of one call, or its question, until the calls beside it have ended.
-
-    ToolNode makes them with asyncio.gather, which passes on the first error at once and lets the others run on when
-    their run is over: nobody would have their results, and a loop that is closed breaks them off. Of synchronous tools
-    ToolNode waits for the threads. Of several questions the one leaves first that will get the first answer.
-    """
-    assert call.run is not None
-    turn, loop = None, asyncio.get_running_loop()
-    key, every = (call.line, loop), call.run.beside
-    beside: _Beside = every.setdefault(key, _Beside())
-    beside.under_way += 1
-    try:
-        yield
-    except Exception as error:
-        await asyncio.sleep(0)  # all that gather makes have begun then
-        turn = loop.create_future()
-        slot = call.slot if isinstance(error, GraphInterrupt) else None
-        beside.leaving.append((-1 if slot is None else slot, turn))
-        raise
-    finally:
-        beside.under_way -= 1
-        if not beside.under_way:
-            del every[key]
-            loop.call_soon(_let_go, beside.leaving)
-        if turn is not None:
-            await turn
-
-
-def _let_go(leaving: Iterable[tuple[int, asyncio.Future[None]]]) -> None:
-    for _, turn in sorted(leaving, key=lambda one: one[0]):
-        if not turn.done():
-            turn.set_result(None)
 
 
 def _message(request: Any, result: Any) -> Any:

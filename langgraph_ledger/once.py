@@ -13,15 +13,22 @@ from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
 
 from langgraph_ledger import ids
-from langgraph_ledger.call_records import CallRecord, find_calls
-from langgraph_ledger.calls import Call, Spot, around, call_id_of, error_name, record_end, record_start, spot_of
+from langgraph_ledger.call_records import CallRecord, find_calls, latest_slots
+from langgraph_ledger.calls import Call, Spot, asked, call_id_of, error_name, record_end, record_start, spot_of
 from langgraph_ledger.errors import InvalidInput, UnknownCall
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import must_be_here, run_flow
 from langgraph_ledger.ledger import Ledger
-from langgraph_ledger.lines import Ticket, in_line
-from langgraph_ledger.operations.calls import CANCELLED, COMPLETED, FAILED, HELD_RESOURCE, INTERRUPTED, RELEASED
-from langgraph_ledger.questions import counted, pass_over
+from langgraph_ledger.operations.calls import (
+    CANCELLED,
+    COMPLETED,
+    FAILED,
+    HELD_RESOURCE,
+    INTERRUPTED,
+    RELEASED,
+    read_questions,
+)
+from langgraph_ledger.questions import asking, has_answers, keep_answers, questions_of
 from langgraph_ledger.recovery import is_open, resolve
 from langgraph_ledger.runs import Run
 
@@ -41,18 +48,20 @@ def check_policy(on_unknown: str, tool: str | None = None) -> OnUnknown:
     return on_unknown  # type: ignore[return-value]
 
 
-def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unknown: OnUnknown) -> Flow[Any]:
+def decide(
+    saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unknown: OnUnknown, beside: Sequence[str] = ()
+) -> Flow[Any]:
     """Whether to make a call now: (MAKE, None), or (RETURN, its result). `values` are its arguments, if it has any.
+    `beside`: the names of all calls that its task makes, if there are several.
 
     Of a call that may have happened, "ask" interrupts the graph with a question, "fail" raises `UnknownCall`.
     """
     ledger: Ledger = saver._ledger
     spot = call.spot
     record = yield from _record_of(saver, call, values)
+    yield from _recall(call, record, beside)
     if record is None:
         return MAKE, None
-    if call.ticket is not None:  # those before it have asked what they ask, or are about to
-        yield from call.ticket.come()
     arguments = values.get("arguments")
     for asker in record.asked_by:
         if asker == spot.task_id:  # again, and answered at once: LangGraph counts the questions of a task
@@ -60,8 +69,10 @@ def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unkn
     if not is_open(record):
         if record.status != "completed":
             return MAKE, None
-        if (record.agent_id, record.task_id) == (spot.agent_id, spot.task_id):
-            pass_over(call.conf, record.asked)
+        with asking(call):
+            if call.questions is not None:
+                call.questions.pass_over(call.before)
+                keep_answers(call)
         return RETURN, record.result
     if on_unknown == "retry":
         return MAKE, None
@@ -70,8 +81,21 @@ def decide(saver: Any, call: Call, name: str, values: Mapping[str, Any], on_unkn
     answer = _asked(call, record, name, arguments)
     happened, result = answer["happened"], answer.get("result")
     found_out = (happened, result, record.task_id, "ask", spot.task_id)
-    yield from resolve(ledger, saver.serde, spot.session_id, call.call_id, *found_out)
+    yield from resolve(ledger, saver.serde, spot.session_id, call.call_id, *found_out, **asked(call))
     return (RETURN, result) if happened else (MAKE, None)
+
+
+def _recall(call: Call, record: CallRecord | None, beside: Sequence[str]) -> Flow[None]:
+    """Gives a call's questions the slots that they had, and keeps for the calls beside it what those had."""
+    spot, questions = call.spot, questions_of(call.conf)
+    if questions is None or spot.task_id is None:
+        return
+    own = record is not None and own_call([record], spot) is not None
+    if own and record is not None:
+        call.before = record.questions or ()
+    if beside and (own or has_answers(call.conf)):
+        rows = yield read_questions(spot.session_id, spot.agent_id, spot.task_id, beside)
+        questions.reserve(slot for slots in latest_slots(rows).values() for slot in slots)
 
 
 def _record_of(saver: Any, call: Call, values: Mapping[str, Any]) -> Flow[CallRecord | None]:
@@ -89,7 +113,7 @@ def _record_of(saver: Any, call: Call, values: Mapping[str, Any]) -> Flow[CallRe
     if values and not is_open(earlier):
         return earlier
     # an attempt of its own: what is found out about it says nothing of the one that is made then
-    attempt = replace(call, attempt_id=uuid4().hex, ticket=None)
+    attempt = replace(call, attempt_id=uuid4().hex)
     yield from record_start(ledger, saver.serde, attempt, **values)
     return own_call((yield from find_calls(ledger, saver.serde, spot.session_id, call.call_id)), spot)
 
@@ -140,9 +164,8 @@ def _asked(call: Call, record: CallRecord, name: str, arguments: Any) -> dict[st
         "answer": ANSWER,
     }
     while True:
-        with counted(call):
+        with asking(call):
             answer = interrupt(question)
-        call.asked -= 1  # it is asked each time, where those of the call itself are passed over
         if isinstance(answer, dict) and isinstance(answer.get("happened"), bool):
             return answer
         question = {**question, "problem": f"{answer!r:.80} is no answer: expected {ANSWER}"}
@@ -165,33 +188,27 @@ def _steps(key: str, on_unknown: str) -> Generator[Flow[Any] | None, Any, Any]:
     conf, saver = must_be_here("once()")
     call_id = call_id_of(f"once:{ids.key(key, 'key')}")
     spot, run = spot_of(saver._ledger, conf)
-    facts, line = {"once": key, "node": spot.node}, (spot.task_id, around.get())
-    ticket = Ticket(run, ("begins", line))
-    call = Call(spot, call_id, facts, conf, run=run, whole=True, line=line, ticket=ticket)
+    call = Call(spot, call_id, {"once": key, "node": spot.node}, conf, run=run, whole=True)
+    verdict, result = yield decide(saver, call, key, {}, policy)
+    if verdict == RETURN:
+        return result
     try:
-        verdict, result = yield decide(saver, call, key, {}, policy)
-        if verdict == RETURN:
-            return result
-        try:
-            yield record_start(saver._ledger, saver.serde, call)
-        except asyncio.CancelledError as error:  # it may be stored, and there will be no other end
-            yield record_end(saver._ledger, saver.serde, call, CANCELLED, {}, error_type=error_name(error), ran=False)
-            raise
-    finally:
-        ticket.give_up()
+        yield record_start(saver._ledger, saver.serde, call)
+    except asyncio.CancelledError as error:  # it may be stored, and there will be no other end
+        yield record_end(saver._ledger, saver.serde, call, CANCELLED, {}, error_type=error_name(error), ran=False)
+        raise
     try:
-        with counted(call):
+        with asking(call):
             result = yield None
     except BaseException as error:
         kind = (
             INTERRUPTED if isinstance(error, GraphInterrupt) else FAILED if isinstance(error, Exception) else CANCELLED
         )
         values = {"error": str(error)} if kind == FAILED else {}
-        end = record_end(saver._ledger, saver.serde, call, kind, values, error_type=error_name(error))
-        yield in_line(Ticket(run, ("fails", call.line)), end)
+        facts = {**asked(call), "error_type": error_name(error)}
+        yield record_end(saver._ledger, saver.serde, call, kind, values, **facts)
         raise
-    asked: dict[str, Any] = {"asked": call.asked} if call.asked else {}
-    yield record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": result}, **asked)
+    yield record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": result}, **asked(call))
     return result
 
 

@@ -1,54 +1,124 @@
-"""The questions that calls ask, and the answers to those of a call that is not made again.
+"""The questions of a task: each call that asks with `interrupt()` gets the answer to its own.
 
-LangGraph counts the questions of a task (`interrupt()`) and answers the first one with the first answer. A call whose
-result comes from the log asks nothing: it has to take the answers that it had, or the next one would get them.
+LangGraph keeps a task's answers in a list, and gives them to whoever asks in that order. Which call of several asks
+first is up to their timing, and a call whose result comes from the log does not ask at all. So the log keeps the slots
+of each call's questions in that list, and here they are given out again.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count
 from typing import Any
 
 from langgraph.checkpoint.serde.types import RESUME
 
 from langgraph_ledger.calls import Call, around
 
-_SCRATCHPAD = "__pregel_scratchpad"
 _installing = threading.Lock()
 
 
-class _Counter:
-    """In place of a task's own counter of questions: counts them for the calls around as well."""
+class Questions:
+    """In place of what a task's scratchpad has for `interrupt()`: which slot a question has, and who is answered."""
 
-    def __init__(self, real: Callable[[], int]) -> None:
-        self._real = real
+    def __init__(self, scratchpad: Any) -> None:
+        self._scratchpad, self._lock = scratchpad, threading.Lock()
+        self._answer = scratchpad.get_null_resume
+        self._given = set(range(scratchpad.interrupt_counter()))  # to questions from before the first call
+        self._reserved: set[int] = set()
+        self._latest: dict[str, Call] = {}
 
-    def __call__(self) -> int:
-        index, call = self._real(), around.get()
+    def begin(self, call: Call) -> None:
+        """A call, or what decides about it, is about to ask; a step that is tried again asks the same again."""
+        with self._lock:
+            earlier = self._latest.get(call.call_id)
+            if earlier is not None and earlier is not call:
+                self._given.difference_update(earlier.slots)
+            self._latest[call.call_id] = call
+
+    def reserve(self, slots: Iterable[int]) -> None:
+        """Keeps slots for the calls that had them before."""
+        with self._lock:
+            self._reserved.update(slots)
+
+    def slot(self) -> int:
+        """The slot of the question that is being asked: the same as before, or the first that nobody has."""
+        call = around.get()
+        with self._lock:
+            slot = self._slot_of(call if call is not None and call.questions is self else None)
+            self._given.add(slot)
+        self._tell(slot)
+        if slot >= len(self._scratchpad.resume):
+            _asking.set((self, slot))
+        return slot
+
+    def _slot_of(self, call: Call | None) -> int:
+        if call is not None and len(call.slots) < len(call.before):
+            slot = call.before[len(call.slots)]
+            if slot not in self._given:
+                return slot
+        return next(n for n in count() if n not in self._given and n not in self._reserved)
+
+    def _tell(self, slot: int) -> None:
+        call = around.get()
         while call is not None:
-            if call.counter is self:  # one around it may stand in a task further out
-                call.asked, call.slot = call.asked + 1, index
+            if call.questions is self:  # one around it may stand in a task further out
+                call.slots.append(slot)
             call = call.outer
-        return index
+
+    def answer(self, consume: bool = False) -> Any:
+        """The answer that the run was given, for the question whose slot is next, and for those of graphs within."""
+        asking = _asking.get()
+        if consume and asking is not None and asking[0] is self:
+            _asking.set(None)
+            if asking[1] != len(self._scratchpad.resume):
+                return None
+        return self._answer(consume)
+
+    def pass_over(self, slots: Iterable[int]) -> None:
+        """Takes the answers of a call that is not made again. One that a crash took along leaves its slot behind."""
+        with self._lock:
+            own = sorted(set(slots) - self._given)
+            self._given.update(own)
+        for slot in own:
+            self._tell(slot)
+            if slot == len(self._scratchpad.resume):
+                self._scratchpad.resume.append(self._answer(True))
 
 
-def _counter_of(scratchpad: Any) -> _Counter:
+_asking: ContextVar[tuple[Questions, int] | None] = ContextVar("langgraph_ledger_asking", default=None)
+"""The question that LangGraph's `interrupt()` looks for an answer to just now."""
+
+
+def questions_of(conf: Mapping[str, Any]) -> Questions | None:
+    """Those of the task with this config, if it is a task's."""
+    scratchpad = conf.get("__pregel_scratchpad")
+    if scratchpad is None:
+        return None
     with _installing:
-        counter = scratchpad.interrupt_counter
-        if not isinstance(counter, _Counter):
-            counter = _Counter(counter)
-            object.__setattr__(scratchpad, "interrupt_counter", counter)  # it is frozen
-        return counter
+        found = getattr(scratchpad.interrupt_counter, "__self__", None)
+        if not isinstance(found, Questions):
+            found = Questions(scratchpad)
+            object.__setattr__(scratchpad, "interrupt_counter", found.slot)  # it is frozen
+            object.__setattr__(scratchpad, "get_null_resume", found.answer)
+        return found
+
+
+def has_answers(conf: Mapping[str, Any]) -> bool:
+    """Whether the run was given an answer, or the task had one before."""
+    scratchpad = conf.get("__pregel_scratchpad")
+    return scratchpad is not None and bool(scratchpad.resume or scratchpad.get_null_resume(False) is not None)
 
 
 @contextmanager
-def counted(call: Call) -> Iterator[None]:
-    """Counts for a call what the code in this block asks."""
-    scratchpad = call.conf.get(_SCRATCHPAD)
-    call.counter = None if scratchpad is None else _counter_of(scratchpad)
-    call.outer = around.get()
+def asking(call: Call) -> Iterator[None]:
+    """Whatever this block asks, the call asks."""
+    call.questions, call.outer = questions_of(call.conf), around.get()
+    if call.questions is not None:
+        call.questions.begin(call)
     token = around.set(call)
     try:
         yield
@@ -57,17 +127,13 @@ def counted(call: Call) -> Iterator[None]:
             around.reset(token)
 
 
-def pass_over(conf: Mapping[str, Any], asked: int) -> None:
-    """Takes the answers that a call had which asked so often.
+def open_slot(call: Call) -> int | None:
+    """The slot of the question that a call has asked last, if it has no answer yet."""
+    resume = call.conf["__pregel_scratchpad"].resume if call.questions is not None else ()
+    return call.slots[-1] if call.slots and call.slots[-1] >= len(resume) else None
 
-    It does as `interrupt()`, but never asks: an answer that a crash took along leaves its place behind.
-    """
-    scratchpad = conf.get(_SCRATCHPAD)
-    if scratchpad is None or not asked:
-        return
-    counter = _counter_of(scratchpad)
-    for _ in range(asked):
-        index = counter()
-        if index == len(scratchpad.resume):
-            scratchpad.resume.append(scratchpad.get_null_resume(True))
-        conf["__pregel_send"]([(RESUME, scratchpad.resume[: index + 1])])
+
+def keep_answers(call: Call) -> None:
+    """Lets LangGraph keep all answers of the task: of calls side by side each sends those up to its own."""
+    if call.questions is not None and call.conf["__pregel_scratchpad"].resume:
+        call.conf["__pregel_send"]([(RESUME, list(call.conf["__pregel_scratchpad"].resume))])

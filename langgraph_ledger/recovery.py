@@ -364,6 +364,7 @@ def resolve(
     task_id: str | None,
     source: str = "resolve_call",
     asked_by: str | None = None,
+    **facts: Any,
 ) -> Flow[None]:
     """Puts on record what was found out about a call."""
     session_id = ids.clean(thread_id, "thread_id")
@@ -387,7 +388,8 @@ def resolve(
     spot = Spot(session_id, call.agent_id, call.task_id, None, None)
     values = {"result": result} if happened else {}
     entry = Call(spot, call.call_id, {"tool": call.name}, attempt_id=call.attempt_id)
-    yield from record_end(ledger, serde, entry, RESOLVED, values, happened=happened, source=source, asked_by=asked_by)
+    facts |= {"happened": happened, "source": source, "asked_by": asked_by}
+    yield from record_end(ledger, serde, entry, RESOLVED, values, **facts)
 
 
 def _open_ids(ledger: Ledger, serde: SerializerProtocol, session_id: str) -> Flow[str]:

@@ -65,9 +65,9 @@ class Run:
     """One root invocation on one thread (or one read outside of any), as far as this process knows it."""
 
     __slots__ = (
+        "abreast",
         "answered",
         "began",
-        "beside",
         "blind",
         "busy",
         "checkpoint_read",
@@ -124,7 +124,7 @@ class Run:
         """Calls of this run that a guard was asked about, by task and id, and what tells each from others."""
         self.lines: dict[Any, Future[None]] = {}
         """Of those who stand in line for something, the last one in each."""
-        self.beside: dict[Any, Any] = {}
+        self.abreast: dict[Any, Any] = {}
         """Guarded calls that are being made side by side, by where they are made."""
 
     @property

@@ -2,13 +2,16 @@
 
 Registered with LangChain when the first saver asks for it, two handlers see every tool call of the process, and leave
 those alone whose graph has no LedgerSaver. There are two because the callbacks of an asynchronous tool must not hold
-up its event loop, and LangChain does not await handlers of synchronous ones. The asynchronous one comes first and is
-passed over where no loop runs; where one runs, whichever is called first takes the event.
+up its event loop, and LangChain does not await handlers of synchronous ones. They are called in any order (LangChain
+merges handlers as sets), so each knows whose event it is: the asynchronous one is passed over where no loop runs, the
+other where a coroutine calls it, which awaits the first one as well.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -21,7 +24,7 @@ from langchain_core.tracers.context import register_configure_hook
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 
 from langgraph_ledger import invocations
-from langgraph_ledger.calls import Call, around, call_id_of, error_name, record_end, record_start, spot_of
+from langgraph_ledger.calls import Call, around, asked, call_id_of, error_name, record_end, record_start, spot_of
 from langgraph_ledger.errors import LedgerError, ThreadLocked
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import here, out_of_reach, run_flow
@@ -83,7 +86,7 @@ def _begun(run_id: UUID, parent_run_id: UUID | None, inputs: Any, facts: Mapping
         return None
     guarded = around.get()
     if guarded is not None and (guarded.call_id, guarded.spot.task_id) == (call_id, spot.task_id):
-        call.outer, call.line, call.ticket = guarded, guarded.line, guarded.ticket
+        call.outer = guarded
     return saver, call, inputs
 
 
@@ -103,12 +106,11 @@ def _start(recorded: Recorded) -> Flow[None]:
 
 def _end(recorded: Recorded, output: Any) -> Flow[None]:
     saver, call, _ = recorded
-    return record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": output}, **_asked(call))
+    return record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": output}, **_questions(call))
 
 
-def _asked(call: Call) -> dict[str, Any]:
-    """How many questions a guarded call has asked, for the log, if there were any."""
-    return {"asked": call.outer.asked} if call.outer is not None and call.outer.asked else {}
+def _questions(call: Call) -> dict[str, Any]:
+    return {} if call.outer is None else asked(call.outer)
 
 
 def _failure(recorded: Recorded, error: BaseException, **facts: Any) -> Flow[None]:
@@ -116,14 +118,14 @@ def _failure(recorded: Recorded, error: BaseException, **facts: Any) -> Flow[Non
     values: dict[str, Any] = {}
     if isinstance(error, ParentCommand):  # a graph within the tool has ended by telling its parent how to go on
         kind, values = COMPLETED, {"result": error.args[0] if error.args else None}
-        facts = {**facts, **_asked(call)}
     elif isinstance(error, GraphInterrupt):
         kind = INTERRUPTED
     elif isinstance(error, Exception) and not isinstance(error, GraphBubbleUp):
         kind, values = FAILED, {"error": str(error)}
     else:
         kind = CANCELLED
-    end = record_end(saver._ledger, saver.serde, call, kind, values, **facts, error_type=error_name(error))
+    facts |= {**_questions(call), "error_type": error_name(error)}
+    end = record_end(saver._ledger, saver.serde, call, kind, values, **facts)
     return _in_turn(call, end)
 
 
@@ -140,6 +142,11 @@ class _Handler(BaseCallbackHandler):
     run_inline = True
     ignore_llm = ignore_retriever = ignore_retry = True
     ignore_chat_model = ignore_custom_event = True
+
+
+def _called_by_coroutine() -> bool:
+    """Whether the caller of the caller is one."""
+    return bool(sys._getframe(2).f_code.co_flags & inspect.CO_COROUTINE)
 
 
 class ToolLog(_Handler):
@@ -177,6 +184,8 @@ class ToolLog(_Handler):
         tool_call_id: Any = None,
         **kwargs: Any,
     ) -> None:
+        if _called_by_coroutine():
+            return
         facts = _facts(serialized, tool_call_id, metadata)
         recorded = _begun(run_id, parent_run_id, input_str if inputs is None else inputs, facts)
         if recorded is None:
@@ -193,11 +202,11 @@ class ToolLog(_Handler):
             raise
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:
-        if (recorded := _calls.take(run_id)) is not None:
+        if not _called_by_coroutine() and (recorded := _calls.take(run_id)) is not None:
             run_flow(recorded[0]._ledger, _end(recorded, output))
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **kwargs: Any) -> None:
-        if (recorded := _calls.take(run_id)) is not None:
+        if not _called_by_coroutine() and (recorded := _calls.take(run_id)) is not None:
             try:
                 run_flow(recorded[0]._ledger, _failure(recorded, error))
             except LedgerError as problem:
@@ -271,7 +280,7 @@ class AsyncToolLog(_Handler, AsyncCallbackHandler):
                 error.add_note(f"The end of this tool call could not be logged: {problem}")
 
 
-_handlers = (AsyncToolLog(), ToolLog())  # in this order
+_handlers = (AsyncToolLog(), ToolLog())
 _registered: list[ContextVar[Any]] = []
 _registering = threading.Lock()
 

@@ -175,6 +175,17 @@ def read_call(session_id: str, call_id: str) -> Operation[tuple[list[CallRow], F
     return Operation("read_call", Access.READ, steps)
 
 
+def read_questions(session_id: str, agent_id: str, task_id: str, call_ids: Sequence[str]) -> Operation[Rows]:
+    """What the log says of these calls of a task: their names and payloads, the oldest first."""
+    place = {"session_id": session_id, "agent_id": agent_id, "task_id": task_id, "call_ids": to_json(list(call_ids))}
+
+    def steps() -> Steps[Rows]:
+        (rows,) = yield batch(Statement("read_questions", place), last=True)
+        return rows
+
+    return Operation("read_questions", Access.READ, steps)
+
+
 def read_held(session_id: str) -> Operation[Rows]:
     """The holds of a session that have not been released."""
 

@@ -537,6 +537,13 @@ WITH RECURSIVE roots (session_id, ids) AS (
 ),
 {memory};
 
+-- name: read_questions
+SELECT c.call_id, c.payload::text
+FROM {schema}checkpoint_log c
+WHERE c.session_id = :session_id AND c.call_id IN (SELECT jsonb_array_elements_text(:call_ids::jsonb))
+    AND c.agent_id = :agent_id AND c.task_id = :task_id AND c.checkpoint_type LIKE 'tool_call_%'
+ORDER BY c.seq;
+
 -- name: read_held
 SELECT c.seq, c.agent_id, c.task_id, c.call_id, c.attempt_id, c.payload::text, c.created_at
 FROM {schema}checkpoint_log c

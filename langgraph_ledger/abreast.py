@@ -1,0 +1,78 @@
+"""Guarded calls that a node makes side by side: none is left running when an error or a question of one ends the node.
+
+ToolNode makes the calls of a message with asyncio.gather, which passes on the first error at once and lets the others
+run on when their run is over: nobody would have their results, and a loop that is closed breaks them off. Of several
+questions it shows the one that comes out first, where LangGraph gives the answer to the first slot that has none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from types import TracebackType
+
+from langgraph.errors import GraphInterrupt
+
+from langgraph_ledger.calls import Call
+from langgraph_ledger.drivers.transact import Driver
+from langgraph_ledger.flow import Flow, adrive, drive
+from langgraph_ledger.questions import keep_answers, open_slot
+
+
+class Company:
+    """Those that are under way side by side, and the questions of those that have ended with one."""
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.asked: list[tuple[int, GraphInterrupt]] = []
+        self.ended: Future[None] = Future()
+
+
+class Abreast:
+    """`with Abreast(call, driver):` around a call. An error leaves the block when the calls beside it have ended, and
+    a question as the one of them all that will be answered first."""
+
+    def __init__(self, call: Call, driver: Driver) -> None:
+        self._call, self._driver = call, driver
+
+    def __enter__(self) -> None:
+        assert self._call.run is not None
+        self._run = self._call.run
+        with self._run.lock:
+            self._company: Company = self._run.abreast.setdefault(self._call.line, Company())
+            self._company.under_way += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        drive(self._leave(error), self._driver)
+
+    async def __aenter__(self) -> None:
+        self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            if isinstance(error, Exception):
+                await asyncio.sleep(0)  # all that gather makes have begun then
+        finally:
+            await adrive(self._leave(error), self._driver)
+
+    def _leave(self, error: BaseException | None) -> Flow[None]:
+        company, slot = self._company, open_slot(self._call) if isinstance(error, GraphInterrupt) else None
+        with self._run.lock:
+            company.under_way -= 1
+            if slot is not None and isinstance(error, GraphInterrupt):
+                company.asked.append((slot, error))
+            if over := not company.under_way:
+                del self._run.abreast[self._call.line]
+        if over:
+            company.ended.set_result(None)
+        if isinstance(error, Exception):
+            yield company.ended
+        if slot is not None:
+            keep_answers(self._call)
+            _, first = min(company.asked, key=lambda one: one[0])
+            if first is not error:
+                raise GraphInterrupt(*first.args)
