@@ -16,15 +16,14 @@ from langgraph.errors import GraphInterrupt
 from langgraph_ledger.calls import Call
 from langgraph_ledger.drivers.transact import Driver
 from langgraph_ledger.flow import Flow, adrive, drive
-from langgraph_ledger.questions import keep_answers, open_slot
+from langgraph_ledger.questions import ends_with, keep_answers
 
 
 class Company:
-    """Those that are under way side by side, and the questions of those that have ended with one."""
+    """Those that are under way side by side."""
 
     def __init__(self) -> None:
         self.under_way = 0
-        self.asked: list[tuple[int, GraphInterrupt]] = []
         self.ended: Future[None] = Future()
 
 
@@ -60,19 +59,18 @@ class Abreast:
             await adrive(self._leave(error), self._driver)
 
     def _leave(self, error: BaseException | None) -> Flow[None]:
-        company, slot = self._company, open_slot(self._call) if isinstance(error, GraphInterrupt) else None
+        call, company = self._call, self._company
+        asks = ends_with(call, error)
         with self._run.lock:
             company.under_way -= 1
-            if slot is not None and isinstance(error, GraphInterrupt):
-                company.asked.append((slot, error))
             if over := not company.under_way:
-                del self._run.abreast[self._call.line]
+                del self._run.abreast[call.line]
         if over:
             company.ended.set_result(None)
         if isinstance(error, Exception):
             yield company.ended
-        if slot is not None:
-            keep_answers(self._call)
-            _, first = min(company.asked, key=lambda one: one[0])
+        if asks:
+            keep_answers(call)
+            first = call.questions.open[min(call.questions.open)]  # perhaps of one that has left before others came
             if first is not error:
                 raise GraphInterrupt(*first.args)

@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 from langgraph.checkpoint.serde.types import RESUME
+from langgraph.errors import GraphInterrupt
 
 from langgraph_ledger.calls import Call, around
 
@@ -30,6 +31,8 @@ class Questions:
         self._given = set(range(scratchpad.interrupt_counter()))  # to questions from before the first call
         self._reserved: set[int] = set()
         self._latest: dict[str, Call] = {}
+        self.open: dict[int, GraphInterrupt] = {}
+        """The questions that calls have ended with, by their slots."""
 
     def begin(self, call: Call) -> None:
         """A call, or what decides about it, is about to ask; a step that is tried again asks the same again."""
@@ -37,6 +40,8 @@ class Questions:
             earlier = self._latest.get(call.call_id)
             if earlier is not None and earlier is not call:
                 self._given.difference_update(earlier.slots)
+                for slot in earlier.slots:
+                    self.open.pop(slot, None)
             self._latest[call.call_id] = call
 
     def reserve(self, slots: Iterable[int]) -> None:
@@ -127,10 +132,14 @@ def asking(call: Call) -> Iterator[None]:
             around.reset(token)
 
 
-def open_slot(call: Call) -> int | None:
-    """The slot of the question that a call has asked last, if it has no answer yet."""
-    resume = call.conf["__pregel_scratchpad"].resume if call.questions is not None else ()
-    return call.slots[-1] if call.slots and call.slots[-1] >= len(resume) else None
+def ends_with(call: Call, error: BaseException | None) -> bool:
+    """Notes that a call ends, and whether it does so with a question of its own."""
+    if not isinstance(error, GraphInterrupt) or call.questions is None or not call.slots:
+        return False
+    own = call.slots[-1] >= len(call.conf["__pregel_scratchpad"].resume)  # else it is one of a graph within
+    if own:
+        call.questions.open[call.slots[-1]] = error
+    return own
 
 
 def keep_answers(call: Call) -> None:

@@ -106,7 +106,8 @@ def _start(recorded: Recorded) -> Flow[None]:
 
 def _end(recorded: Recorded, output: Any) -> Flow[None]:
     saver, call, _ = recorded
-    return record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": output}, **_questions(call))
+    end = record_end(saver._ledger, saver.serde, call, COMPLETED, {"result": output}, **_questions(call))
+    return _in_turn(call, end)
 
 
 def _questions(call: Call) -> dict[str, Any]:
@@ -130,9 +131,9 @@ def _failure(recorded: Recorded, error: BaseException, **facts: Any) -> Flow[Non
 
 
 def _in_turn(call: Call, end: Flow[None]) -> Flow[None]:
-    """Of errors the first one that comes out is the one that a node raises."""
+    """Of errors the first one that comes out is the one that a node raises; by then the ends before it are stored."""
     assert call.run is not None
-    yield from in_line(Ticket(call.run, ("fails", call.line)), end)
+    yield from in_line(Ticket(call.run, ("ends", call.line)), end)
 
 
 class _Handler(BaseCallbackHandler):

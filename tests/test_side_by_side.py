@@ -1,6 +1,7 @@
 """Calls that a node makes side by side: their order, their questions, and what an error of one does to the rest."""
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -8,12 +9,13 @@ from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
-from langchain_core.tools import StructuredTool
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, RetryPolicy, interrupt
 
 from langgraph_ledger import LedgerSaver, ReplayGuard, aonce, once
+from langgraph_ledger.errors import InvalidInput
 from langgraph_ledger.lines import Ticket
 from langgraph_ledger.runs import Run
 from tests.direct import shared_backend
@@ -101,16 +103,17 @@ def test_an_error_waits_for_the_calls_beside_it(four: Flavoured) -> None:
 # --- their order
 
 
-def delayed(four: Flavoured, number: int) -> None:
-    """Lets the start of one call, by its number, take longer than those that come after it."""
-    starts = count(1)
+def delayed(four: Flavoured, number: int, statement: str = "insert_call") -> None:
+    """Lets the start of one call, by its number, take longer than those that come after it; or its end."""
+    numbers = count(1)
 
     def trace(when: str, name: str) -> float | None:
-        return LONG if (when, name) == ("before", "insert_call") and next(starts) == number else None
+        return LONG if (when, name) == ("before", statement) and next(numbers) == number else None
 
     four.saver._driver.trace = trace
 
 
+@pytest.mark.parametrize("flavour", ["async"])
 @pytest.mark.parametrize("guarded", [False, True])
 @pytest.mark.parametrize("slow", [1, 2])
 def test_calls_begin_in_the_order_in_which_they_came(four: Flavoured, guarded: bool, slow: int) -> None:
@@ -124,13 +127,12 @@ def test_calls_begin_in_the_order_in_which_they_came(four: Flavoured, guarded: b
     assert order == names
 
 
-@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("flavour", ["async"])
 @pytest.mark.parametrize("by_id", [False, True])
-def test_each_question_gets_its_own_answer(four: Flavoured, guarded: bool, by_id: bool) -> None:
+def test_questions_are_asked_in_the_order_in_which_calls_came(four: Flavoured, by_id: bool) -> None:
     config, names = config_of(), ["c1", "c2", "c3"]
     tools = [made(four, lambda what: f"{what} {interrupt(f'{what}?')}")]
-    node = ToolNode(tools, **ReplayGuard("fail").wrappers if guarded else {})
-    graph = agent(four.saver, [], [call(name, name) for name in names], node=node)
+    graph = agent(four.saver, [], [call(name, name) for name in names], node=ToolNode(tools))
     given: Any = {"messages": ["go"]}
     for number, name in enumerate(names, 1):
         delayed(four, number)
@@ -153,6 +155,132 @@ def test_who_gives_up_lets_those_behind_wait_for_those_before(open_four: Callabl
     third.give_up()
     third.give_up()
     assert run.lines == {}
+
+
+@pytest.mark.parametrize("flavour", ["async"])
+@pytest.mark.parametrize("slow", [1, 2])
+def test_what_ended_before_a_question_is_on_record_with_it(four: Flavoured, slow: int) -> None:
+    def act(what: str) -> str:
+        if what == "bad":
+            raise OSError("no line")
+        return what if what == "good" else str(interrupt("may I?"))
+
+    config = config_of()
+    graph = agent(four.saver, [made(four, act)], [call(w, w) for w in ("good", "bad", "ask")], handle_tool_errors=True)
+    delayed(four, slow, "insert_call_end")
+    four.invoke(graph, {"messages": ["go"]}, config)
+    report = four.call("recover", thread_of(config))
+    ended = (report.unapplied, report.failed, report.interrupted, report.unknown)
+    assert [[c.call_id for c in calls] for calls in ended] == [["good"], ["bad"], ["ask"], []]
+
+
+# --- their questions
+
+
+def pausing(
+    four: Flavoured,
+    act: Callable[[str], Any],
+    pause: Callable[[str], float],
+    ready: Callable[[str], bool] = lambda what: True,
+) -> BaseTool:
+    """A tool that takes its time before it acts, and waits until it may."""
+
+    def waits(what: str) -> Any:
+        threading.Event().wait(pause(what))
+        while not ready(what):
+            threading.Event().wait(0.001)
+        return act(what)
+
+    async def awaits(what: str) -> Any:
+        await asyncio.sleep(pause(what))
+        while not ready(what):
+            await asyncio.sleep(0.001)
+        return act(what)
+
+    given: Any = {"coroutine": awaits} if four.is_async else {"func": waits}
+    return StructuredTool.from_function(**given, name="act", description="acts")
+
+
+@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_question_gets_its_own_answer(four: Flavoured, seed: int, by_id: bool) -> None:
+    """Whatever the calls' timing, which is another one in each run, and however many questions each of them has."""
+    config, chance = config_of(), random.Random(seed)
+    questions = {name: chance.randint(0, 3) for name in ("c1", "c2", "c3", "c4")}
+
+    def act(what: str) -> str:
+        return f"{what}: {[interrupt(f'{what} {n}?') for n in range(questions[what])]}"
+
+    tool = pausing(four, act, lambda what: chance.random() / 20)
+    graph = agent(
+        four.saver, [], [call(name, name) for name in questions], node=ToolNode([tool], **ReplayGuard("fail").wrappers)
+    )
+    found, seen = four.invoke(graph, {"messages": ["go"]}, config), list[str]()
+    while "__interrupt__" in found:
+        (asked,) = found["__interrupt__"]
+        seen.append(asked.value)
+        answer = f"yes, {asked.value}"
+        found = four.invoke(graph, Command(resume={asked.id: answer} if by_id else answer), config)
+    expected = {name: [f"{name} {n}?" for n in range(number)] for name, number in questions.items()}
+    assert sorted(seen) == sorted(question for asked in expected.values() for question in asked)
+    assert results(found) == [f"{name}: {[f'yes, {q}' for q in asked]}" for name, asked in expected.items()]
+
+
+@pytest.mark.parametrize("order", [["ask", "pay"], ["pay", "ask"]])
+@pytest.mark.parametrize("happened", [False, True])
+def test_the_guards_own_question_gets_its_own_answer(four: Flavoured, order: list[str], happened: bool) -> None:
+    """Of one call that was cut off the guard asks, and another one asks something itself."""
+
+    class Killed(BaseException):
+        pass
+
+    config, made_calls, chance = config_of(), list[str](), random.Random(7)
+
+    def act(what: str) -> str:
+        made_calls.append(what)
+        if len(made_calls) <= 2:
+            raise Killed if what == "pay" else OSError("no line")
+        return f"{what} {interrupt('may I?')}" if what == "ask" else "paid now"
+
+    def pause(what: str) -> float:
+        return chance.random() / 20
+
+    tool = pausing(four, act, pause, lambda what: what == "ask" or "ask" in made_calls)
+    node = ToolNode([tool], handle_tool_errors=False, **ReplayGuard("ask").wrappers)
+    graph = agent(four.saver, [], [call(name, name) for name in order], node=node)
+    with pytest.raises((Killed, OSError)):
+        four.invoke(graph, {"messages": ["go"]}, config)
+    answers = {"may I?": "yes", "pay": {"happened": happened, "result": "paid before" if happened else None}}
+    found, seen = four.invoke(graph, None, config), list[str]()
+    while "__interrupt__" in found:
+        (asked,) = found["__interrupt__"]
+        seen.append(asked.value if isinstance(asked.value, str) else asked.value["call_id"])
+        found = four.invoke(graph, Command(resume=answers[seen[-1]]), config)
+    assert sorted(seen) == ["may I?", "pay"]
+    expected = {"ask": "ask yes", "pay": "paid before" if happened else "paid now"}
+    assert results(found) == [expected[name] for name in order]
+    assert made_calls.count("pay") == (1 if happened else 2)
+
+
+def test_a_step_that_is_tried_again_has_its_answers_again(four: Flavoured) -> None:
+    config, tries = config_of(), list[int]()
+
+    def act(what: str) -> str:
+        said = f"{what} {interrupt('may I?')}"
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("no line")
+        return said
+
+    node = ToolNode([made(four, act)], handle_tool_errors=False, **ReplayGuard("fail").wrappers)
+    asks = AIMessage("", tool_calls=[call("this", "c1")])
+    builder = StateGraph(MessagesState).add_node(
+        "tools", node, retry_policy=RetryPolicy(retry_on=OSError, initial_interval=0.001)
+    )
+    graph = builder.add_edge(START, "tools").compile(checkpointer=four.saver)
+    four.invoke(graph, {"messages": [asks]}, config)
+    assert results(four.invoke(graph, Command(resume="yes"), config)) == ["this yes"]
+    assert len(tries) == 2
 
 
 # --- questions of what is not made again
@@ -227,6 +355,17 @@ def test_an_answer_that_a_crash_took_along(four: Flavoured) -> None:
     found = four.invoke(graph_of(), Command(resume={asked.id: "4"}), config)
     print(found, four.get_state(graph_of(), config))
     assert found["messages"][-1].content == "['1', 'alive'] 4"
+
+
+@pytest.mark.parametrize("flavour", ["async"])
+def test_a_refusal_waits_for_the_calls_beside_it(four: Flavoured) -> None:
+    config, done = config_of(), list[str]()
+    tools = tools_of(four, lambda what: done.append(what) or "done", lambda what: what, Moments())
+    calls = [call("quick", "c1"), call("other", "c1"), call("slow", "c2"), call("quick", "c3")]
+    with pytest.raises(InvalidInput, match="several calls of one step"):
+        four.invoke(agent(four.saver, [], calls, node=tools), {"messages": ["go"]}, config)
+    assert done == ["slow"]
+    assert four.call("recover", thread_of(config)).unknown == ()
 
 
 def test_questions_leave_in_their_order(four: Flavoured) -> None:

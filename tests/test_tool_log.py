@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 from langchain.agents import create_agent
+from langchain_core.callbacks import AsyncCallbackManager, CallbackManager
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import StructuredTool
@@ -27,7 +28,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from langgraph_ledger import LedgerError, LedgerSaver, SessionBusy, StateConflict, calls, hold, once, tool_log
 from langgraph_ledger.errors import ThreadLocked
-from langgraph_ledger.flow import adrive, drive
+from langgraph_ledger.flow import adrive, drive, holds_up_loop
 from langgraph_ledger.listings import values
 from langgraph_ledger.records import MAX_TEXT
 from langgraph_ledger.runs import Run
@@ -136,6 +137,26 @@ def test_an_agent_of_langchain(four: Flavoured) -> None:
         (kind, c) for kind in ("tool_call_started", "tool_call_completed") for c in ("c1", "c2")
     )
     assert {e.payload["node"] for e in entries(four, config)} == {"tools"}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_each_handler_knows_its_events(four: Flavoured, order: int) -> None:
+    """LangChain calls them in any order: it merges handlers as sets, within subgraphs for one."""
+    held: list[bool] = []
+
+    def trace(when: str, name: str) -> None:
+        if name.startswith("insert_call"):
+            held.append(holds_up_loop.get())
+
+    config = config_of()
+    handlers: Any = list(tool_log._handlers)[::order]
+    manager = (AsyncCallbackManager if four.is_async else CallbackManager)(handlers, inheritable_handlers=handlers)
+    graph = agent(four.saver, [made(four, same)], [call("this", "c1")])
+    four.saver._driver.trace = trace
+    four.invoke(graph, {"messages": ["go"]}, {**config, "callbacks": manager})
+    assert kinds(four, config) == [("tool_call_started", "c1"), ("tool_call_completed", "c1")]
+    assert held
+    assert not any(held)
 
 
 def test_a_failure(four: Flavoured) -> None:
