@@ -19,14 +19,17 @@ from langgraph.errors import GraphInterrupt
 
 from langgraph_ledger.calls import Call, around
 
+_SCRATCHPAD = "__pregel_scratchpad"
 _installing = threading.Lock()
 
 
 class Questions:
     """In place of what a task's scratchpad has for `interrupt()`: which slot a question has, and who is answered."""
 
-    def __init__(self, scratchpad: Any) -> None:
-        self._scratchpad, self._lock = scratchpad, threading.Lock()
+    def __init__(self, conf: Mapping[str, Any]) -> None:
+        self._scratchpad = scratchpad = conf[_SCRATCHPAD]
+        self._by_id = bool(conf.get("__pregel_resume_map"))
+        self._lock = threading.Lock()
         self._answer = scratchpad.get_null_resume
         self._given = set(range(scratchpad.interrupt_counter()))  # to questions from before the first call
         self._reserved: set[int] = set()
@@ -81,6 +84,8 @@ class Questions:
             _asking.set(None)
             if asking[1] != len(self._scratchpad.resume):
                 return None
+        if self._by_id:  # the answers of this run have names, so this is what an earlier run was given
+            return None
         return self._answer(consume)
 
     def pass_over(self, slots: Iterable[int]) -> None:
@@ -91,7 +96,7 @@ class Questions:
         for slot in own:
             self._tell(slot)
             if slot == len(self._scratchpad.resume):
-                self._scratchpad.resume.append(self._answer(True))
+                self._scratchpad.resume.append(self.answer(True))
 
 
 _asking: ContextVar[tuple[Questions, int] | None] = ContextVar("langgraph_ledger_asking", default=None)
@@ -100,13 +105,13 @@ _asking: ContextVar[tuple[Questions, int] | None] = ContextVar("langgraph_ledger
 
 def questions_of(conf: Mapping[str, Any]) -> Questions | None:
     """Those of the task with this config, if it is a task's."""
-    scratchpad = conf.get("__pregel_scratchpad")
+    scratchpad = conf.get(_SCRATCHPAD)
     if scratchpad is None:
         return None
     with _installing:
         found = getattr(scratchpad.interrupt_counter, "__self__", None)
         if not isinstance(found, Questions):
-            found = Questions(scratchpad)
+            found = Questions(conf)
             object.__setattr__(scratchpad, "interrupt_counter", found.slot)  # it is frozen
             object.__setattr__(scratchpad, "get_null_resume", found.answer)
         return found
@@ -114,7 +119,7 @@ def questions_of(conf: Mapping[str, Any]) -> Questions | None:
 
 def has_answers(conf: Mapping[str, Any]) -> bool:
     """Whether the run was given an answer, or the task had one before."""
-    scratchpad = conf.get("__pregel_scratchpad")
+    scratchpad = conf.get(_SCRATCHPAD)
     return scratchpad is not None and bool(scratchpad.resume or scratchpad.get_null_resume(False) is not None)
 
 
@@ -136,7 +141,7 @@ def ends_with(call: Call, error: BaseException | None) -> bool:
     """Notes that a call ends, and whether it does so with a question of its own."""
     if not isinstance(error, GraphInterrupt) or call.questions is None or not call.slots:
         return False
-    own = call.slots[-1] >= len(call.conf["__pregel_scratchpad"].resume)  # else it is one of a graph within
+    own = call.slots[-1] >= len(call.conf[_SCRATCHPAD].resume)  # else it is one of a graph within
     if own:
         call.questions.open[call.slots[-1]] = error
     return own
@@ -144,5 +149,5 @@ def ends_with(call: Call, error: BaseException | None) -> bool:
 
 def keep_answers(call: Call) -> None:
     """Lets LangGraph keep all answers of the task: of calls side by side each sends those up to its own."""
-    if call.questions is not None and call.conf["__pregel_scratchpad"].resume:
-        call.conf["__pregel_send"]([(RESUME, list(call.conf["__pregel_scratchpad"].resume))])
+    if call.questions is not None and call.conf[_SCRATCHPAD].resume:
+        call.conf["__pregel_send"]([(RESUME, list(call.conf[_SCRATCHPAD].resume))])

@@ -201,9 +201,9 @@ def pausing(
     return StructuredTool.from_function(**given, name="act", description="acts")
 
 
-@pytest.mark.parametrize("by_id", [False, True])
+@pytest.mark.parametrize("by_id", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("seed", range(4))
-def test_each_question_gets_its_own_answer(four: Flavoured, seed: int, by_id: bool) -> None:
+def test_each_question_gets_its_own_answer(four: Flavoured, seed: int, by_id: float) -> None:
     """Whatever the calls' timing, which is another one in each run, and however many questions each of them has."""
     config, chance = config_of(), random.Random(seed)
     questions = {name: chance.randint(0, 3) for name in ("c1", "c2", "c3", "c4")}
@@ -220,7 +220,7 @@ def test_each_question_gets_its_own_answer(four: Flavoured, seed: int, by_id: bo
         (asked,) = found["__interrupt__"]
         seen.append(asked.value)
         answer = f"yes, {asked.value}"
-        found = four.invoke(graph, Command(resume={asked.id: answer} if by_id else answer), config)
+        found = four.invoke(graph, Command(resume={asked.id: answer} if chance.random() < by_id else answer), config)
     expected = {name: [f"{name} {n}?" for n in range(number)] for name, number in questions.items()}
     assert sorted(seen) == sorted(question for asked in expected.values() for question in asked)
     assert results(found) == [f"{name}: {[f'yes, {q}' for q in asked]}" for name, asked in expected.items()]
