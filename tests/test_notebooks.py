@@ -83,8 +83,9 @@ DIFFERENT = {
     "TIME": r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(\+00:00)?",
     "ID": r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b",
     "TOKEN": r"\b([0-9a-f]{8}|[0-9a-f]{32})\b",
+    "VERSION": r"(version found: |'version_found': |'write_rejected', |\bfound |\bread version |thread is at )[1-9]\d*",
 }
-"""What is another one each time."""
+"""What is another one each time. Versions are where saves of one run have shared a commit, on a busy machine say."""
 
 
 def shown(notebook: Any) -> list[str]:
