@@ -432,6 +432,8 @@ def test_a_cancelled_run_waits_for_nothing(backend: Backend) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await running
             report = await saver.arecover(thread_of(config))
-            assert ([c.call_id for c in report.cancelled], [c.call_id for c in report.failed]) == (["c1"], ["c2"])
+            # which of the two it is goes by LangChain's version
+            assert [c.call_id for c in (*report.cancelled, *report.unknown)] == ["c1"]
+            assert [c.call_id for c in report.failed] == ["c2"]
 
     asyncio.run(main())
