@@ -34,6 +34,7 @@ from langgraph_ledger.records import MAX_TEXT
 from langgraph_ledger.runs import Run
 from tests.direct import query, shared_backend
 from tests.four_ways import Backend, Flavoured
+from tests.installed import older_than
 from tests.ledger_rows import half_written, read_rows
 from tests.recovery.stage import agent, call, config_of, entries, kinds, made, same
 
@@ -272,7 +273,8 @@ def test_a_cancelled_call(backend: Backend) -> None:
             return await scene(saver)
 
     found = [e.checkpoint_type for e in asyncio.run(main()) if e.call_id]
-    assert found == ["tool_call_started", "tool_call_cancelled"]
+    told = not older_than("langchain-core", "1.7.5")  # before, LangChain does not tell its callbacks
+    assert found == ["tool_call_started", *["tool_call_cancelled"] * told]
 
 
 def test_a_synchronous_tool_where_a_loop_runs(backend: Backend) -> None:
