@@ -112,6 +112,20 @@ def test_questions_that_wait(four: Flavoured) -> None:
     assert (report.status, report.next, report.interrupts) == ("completed", (), ())
 
 
+def test_an_answer_by_id_is_for_its_own_question(four: Flavoured) -> None:
+    """Also when somebody runs a thread that waits for the next answer with None."""
+
+    def ask(state: MessagesState) -> Any:
+        return {"messages": [f"{interrupt('first?')} {interrupt('second?')}"]}
+
+    graph, config = chain(four.saver, ask), config_of()
+    (asked,) = four.invoke(graph, {"messages": ["go"]}, config)["__interrupt__"]
+    (asked,) = four.invoke(graph, Command(resume={asked.id: "1"}), config)["__interrupt__"]
+    (again,) = four.invoke(graph, None, config)["__interrupt__"]
+    assert asked.value == again.value == "second?"
+    assert four.invoke(graph, Command(resume={again.id: "2"}), config)["messages"][-1].content == "1 2"
+
+
 def test_how_the_calls_of_an_open_step_ended(four: Flavoured) -> None:
     def act(what: str) -> str:
         if what == "bad":
