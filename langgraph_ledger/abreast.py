@@ -69,8 +69,7 @@ class Abreast:
             company.ended.set_result(None)
         if isinstance(error, Exception):
             yield company.ended
-        if asks:
-            keep_answers(call)
-            first = call.questions.open[min(call.questions.open)]  # perhaps of one that has left before others came
-            if first is not error:
-                raise GraphInterrupt(*first.args)
+        first = call.questions.shown(call.conf) if asks else None  # perhaps of one that has left before others came
+        keep_answers(call)
+        if first is not None and first is not error:
+            raise GraphInterrupt(*first.args)

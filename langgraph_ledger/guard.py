@@ -17,7 +17,7 @@ from langgraph_ledger.here import is_sent, must_be_here, run_flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.lines import Ticket, in_line
 from langgraph_ledger.once import RETURN, OnUnknown, check_policy, decide, own_call
-from langgraph_ledger.questions import asking
+from langgraph_ledger.questions import making
 
 
 class ReplayGuard:
@@ -63,7 +63,7 @@ class ReplayGuard:
             verdict, result = run_flow(ledger, flow)
             if verdict == RETURN:
                 return _message(request, result)
-            with asking(call):
+            with making(call):
                 return execute(request)
 
     async def awrap_tool_call(self, request: Any, execute: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -73,7 +73,7 @@ class ReplayGuard:
             verdict, result = await adrive(flow, ledger.driver)
             if verdict == RETURN:
                 return _message(request, result)
-            with asking(call):
+            with making(call):
                 return await execute(request)
 
     def middleware(self) -> Any:

@@ -24,13 +24,14 @@ from langchain_core.tracers.context import register_configure_hook
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 
 from langgraph_ledger import invocations
-from langgraph_ledger.calls import Call, around, asked, call_id_of, error_name, record_end, record_start, spot_of
+from langgraph_ledger.calls import Call, around, call_id_of, error_name, record_end, record_start, spot_of
 from langgraph_ledger.errors import LedgerError, ThreadLocked
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import here, out_of_reach, run_flow
 from langgraph_ledger.lifecycle import run_ends
 from langgraph_ledger.lines import Ticket, in_line
 from langgraph_ledger.operations.calls import CANCELLED, COMPLETED, FAILED, INTERRUPTED
+from langgraph_ledger.questions import asked
 from langgraph_ledger.records import MAX_TEXT, text_for_json
 
 REMEMBERED = 10_000
