@@ -98,7 +98,13 @@ class Questions:
             _asking.set(None)
             if asking[1] != len(self._scratchpad.resume):
                 return None
+        elif self.is_owed():
+            return None
         return self._given_answer(consume)
+
+    def is_owed(self) -> bool:
+        """Whether the next answer is for a call of this task, and not for a graph within."""
+        return len(self._scratchpad.resume) in self._reserved
 
     def _given_answer(self, consume: bool) -> Any:
         if self._by_id:  # the answers of this run have names, so this is what an earlier run was given
@@ -136,7 +142,7 @@ def _is_there(answer: Any) -> bool:
     """Whether the run's answer without an id is still to be had. LangGraph shows it after it was taken, too."""
     questions = getattr(answer, "__self__", None)
     if isinstance(questions, Questions):
-        return not questions._by_id and _is_there(questions._answer)
+        return not (questions._by_id or questions.is_owed()) and _is_there(questions._answer)
     names, cells = getattr(getattr(answer, "__code__", None), "co_freevars", ()), getattr(answer, "__closure__", None)
     parts = {name: cell.cell_contents for name, cell in zip(names, cells or (), strict=False)}
     if not parts.keys() >= {"null_resume_write", "pending_writes", "parent_scratchpad"}:
@@ -204,16 +210,13 @@ def making(call: Call) -> Iterator[None]:
                 call.questions.pass_over(unasked(call))
 
 
-def ends_with(call: Call, error: BaseException | None) -> bool:
-    """Notes that a call ends, and whether it does so with a question of its own."""
+def ends_with(call: Call, error: BaseException | None) -> None:
+    """Notes the question of its own that a call ends with, if it does."""
     slots = [*call.slots, *(call.asker.slots if call.asker is not None else ())]
-    if not isinstance(error, GraphInterrupt) or call.questions is None or not slots:
-        return False
-    own = max(slots)
-    if own < len(call.conf[_SCRATCHPAD].resume):  # it is one of a graph within
-        return False
-    call.questions.open[own] = error
-    return True
+    if isinstance(error, GraphInterrupt) and call.questions is not None and slots:
+        own = max(slots)
+        if own >= len(call.conf[_SCRATCHPAD].resume):  # else it is one of a graph within
+            call.questions.open[own] = error
 
 
 def keep_answers(call: Call) -> None:

@@ -200,7 +200,10 @@ class ToolLog(_Handler):
         except ThreadLocked:  # the same: it cannot be put on record
             _calls.refuse(run_id)
         except BaseException:
-            _calls.refuse(run_id)
+            if asyncio._get_running_loop() is None:
+                _calls.take(run_id)  # nobody else is asked about it
+            else:
+                _calls.refuse(run_id)
             raise
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:

@@ -230,3 +230,35 @@ def test_the_guards_question_about_a_call_that_was_answered(four: Flavoured, nam
         found = four.invoke(graph, Command(resume=answer), config)
     assert sorted(seen) == sorted(["act", *(f"{name}?" for name in names)])
     assert results(found) == [f"yes, {name}?" for name in names]
+
+
+def test_a_question_of_a_graph_within_comes_after_those_of_the_task(four: Flavoured) -> None:
+    """One answer is for one question, wherever it is asked."""
+    config, runs = config_of(), list[str]()
+    within = StateGraph(MessagesState).add_node("ask", lambda state: {"messages": [interrupt("within?")]})
+    graph_within = within.add_edge(START, "ask").compile()
+
+    def late(what: str) -> bool:
+        runs.append(what)
+        return what == ("direct" if runs.count(what) == 1 else "nested")
+
+    def act(what: str) -> Any:
+        return interrupt("direct?")
+
+    def acts(what: str) -> Any:
+        if late(what):
+            threading.Event().wait(LATER)
+        return act(what) if what == "direct" else graph_within.invoke({"messages": []})["messages"][-1].content
+
+    async def aacts(what: str) -> Any:
+        if late(what):
+            await asyncio.sleep(LATER)
+        return act(what) if what == "direct" else (await graph_within.ainvoke({"messages": []}))["messages"][-1].content
+
+    given: Any = {"coroutine": aacts} if four.is_async else {"func": acts}
+    tool = StructuredTool.from_function(**given, name="act", description="acts")
+    tools = ToolNode([tool], **ReplayGuard("ask").wrappers)
+    graph = agent(four.saver, [], [call("nested", "c1"), call("direct", "c2")], node=tools)
+    seen, found = answered(four, graph, config)
+    assert seen == ["direct?", "within?"]
+    assert results(found) == ["yes, within?", "yes, direct?"]

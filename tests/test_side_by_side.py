@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import sys
 import threading
 from collections.abc import Callable
 from itertools import count
@@ -154,6 +155,15 @@ def test_who_gives_up_lets_those_behind_wait_for_those_before(open_four: Callabl
     assert pause.until.done()  # type: ignore[union-attr]
     third.give_up()
     third.give_up()
+    assert run.lines == {}
+
+
+def test_a_line_that_is_longer_than_the_stack_is_deep(open_four: Callable[..., Flavoured]) -> None:
+    run = Run(open_four().saver._ledger.runs, "t", None)
+    first, *others = (Ticket(run, "line") for _ in range(sys.getrecursionlimit()))
+    for ticket in others:
+        ticket.give_up()
+    first.give_up()
     assert run.lines == {}
 
 
@@ -353,7 +363,6 @@ def test_an_answer_that_a_crash_took_along(four: Flavoured) -> None:
     (asked,) = four.invoke(graph_of(), None, config)["__interrupt__"]
     assert asked.value == "and?"
     found = four.invoke(graph_of(), Command(resume={asked.id: "4"}), config)
-    print(found, four.get_state(graph_of(), config))
     assert found["messages"][-1].content == "['1', 'alive'] 4"
 
 
