@@ -52,7 +52,7 @@ class ReplayGuard:
         policy = self.tools.get(asked["name"], self.on_unknown)
         spot, run = spot_of(saver._ledger, conf)
         facts = {"tool": asked["name"], "node": spot.node}
-        line = (spot.task_id, around.get())
+        line = (spot.task_id, conf.get("checkpoint_ns"), around.get())  # threads of a tool may know of no call around
         call = Call(spot, call_id_of(asked["id"]), facts, conf, run=run, line=line)
         return call, saver._ledger, _decided(saver, call, asked, step, policy)
 

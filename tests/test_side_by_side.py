@@ -5,11 +5,13 @@ import random
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -416,6 +418,30 @@ def test_calls_within_a_call_are_not_beside_it(four: Flavoured) -> None:
     with pytest.raises(OSError, match="no line"):
         four.invoke(graph, {"messages": ["go"]}, config)
     assert done == ["slow"]
+
+
+@pytest.mark.parametrize("flavour", ["sync"])
+def test_calls_in_threads_of_a_call_are_not_beside_it(four: Flavoured) -> None:
+    """Neither the thread knows of the call around, nor does the graph in it keep checkpoints."""
+    config, guards = config_of(), ReplayGuard("fail").wrappers
+
+    def fail(what: str) -> str:
+        raise OSError("no line")
+
+    inner = StateGraph(MessagesState).add_node(
+        "inside", ToolNode([made(four, fail)], handle_tool_errors=False, **guards)
+    )
+    within = inner.add_edge(START, "inside").compile(checkpointer=False)
+    given = {"messages": [AIMessage("", tool_calls=[call("this", "i1")])]}
+
+    def act(what: str, config: RunnableConfig) -> str:
+        with ThreadPoolExecutor() as pool:
+            return str(pool.submit(within.invoke, given, config).result())
+
+    tool = StructuredTool.from_function(func=act, name="act", description="acts")
+    graph = agent(four.saver, [], [call("outer", "c1")], node=ToolNode([tool], handle_tool_errors=False, **guards))
+    with pytest.raises(OSError, match="no line"):
+        four.invoke(graph, {"messages": ["go"]}, config)
 
 
 def test_a_cancelled_run_waits_for_nothing(backend: Backend) -> None:
