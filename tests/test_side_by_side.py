@@ -461,6 +461,8 @@ def test_a_cancelled_run_waits_for_nothing(backend: Backend) -> None:
             graph = agent(saver, [], [call("c1", "c1"), call("c2", "c2")], node=tools)
             running = asyncio.create_task(graph.ainvoke({"messages": ["go"]}, config))
             await asked.wait()
+            while [c.status for c in await saver.afind_calls(thread_of(config), "c2")] != ["failed"]:
+                await asyncio.sleep(0.001)
             await asyncio.sleep(LONG)
             assert not running.done()
             running.cancel()
