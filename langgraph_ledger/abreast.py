@@ -60,7 +60,7 @@ class Abreast:
 
     def _leave(self, error: BaseException | None) -> Flow[None]:
         call, company = self._call, self._company
-        asks = ends_with(call, error)
+        ends_with(call, error)
         with self._run.lock:
             company.under_way -= 1
             if over := not company.under_way:
@@ -69,8 +69,10 @@ class Abreast:
             company.ended.set_result(None)
         if isinstance(error, Exception):
             yield company.ended
-        if asks:
-            keep_answers(call)
-            first = call.questions.open[min(call.questions.open)]  # perhaps of one that has left before others came
-            if first is not error:
-                raise GraphInterrupt(*first.args)
+        first = error
+        if isinstance(error, GraphInterrupt) and call.questions is not None and call.questions.open:
+            # perhaps of one that has left before others came; those of a graph within come after those of the task
+            first = call.questions.shown(call.conf)
+        keep_answers(call)
+        if first is not None and first is not error:
+            raise GraphInterrupt(*first.args)

@@ -29,6 +29,8 @@ from langgraph_ledger.records import as_time, from_json
 from langgraph_ledger.shelf import Shelf
 from langgraph_ledger.vault import Vault
 
+QUESTIONS, INQUIRIES = "questions", "inquiries"
+"""What entries call the slots of a call's questions, and of those about it."""
 MAX_SLOT = 1_000_000
 """Questions that a task may ask."""
 
@@ -51,7 +53,8 @@ class CallRecord:
     `result` are the values, None where they are not kept (`kept` says whether the result is). `settled` says that the
     state knows what came of it, `based` that the checkpoints which its step follows are stored. `resolved` names who
     has found out what an unknown call did, `asked_by` the tasks that have asked for it. `questions`: the
-    slots of the questions that it asked, among the answers of its task; None if they are not on record.
+    slots of the questions that it asked, among the answers of its task, `inquiries` those of the questions about it;
+    None if they are not on record.
     """
 
     name: str
@@ -72,6 +75,7 @@ class CallRecord:
     resolved: str | None
     asked_by: tuple[str, ...]
     questions: tuple[int, ...] | None
+    inquiries: tuple[int, ...] | None
     started_at: datetime
     ended_at: datetime | None
 
@@ -91,7 +95,12 @@ def call_records(vault: Vault, session_id: str, rows: Iterable[CallRow], memory:
             if before is not None:
                 asked_by = before.asked_by + record.asked_by
                 slots = before.questions if record.questions is None else record.questions
-                record = replace(record, attempts=before.attempts + 1, asked_by=asked_by, questions=slots)
+                inquiries = before.inquiries if record.inquiries is None else record.inquiries
+                record = replace(record, asked_by=asked_by, questions=slots, inquiries=inquiries)
+                if slots_in(_told(shelf, entries[0]), INQUIRIES) is None:
+                    record = replace(record, attempts=before.attempts + 1)
+                else:  # no attempt, but the note that somebody is being asked about the one before
+                    record = replace(record, attempts=before.attempts, started_at=before.started_at)
             found[key] = record
     return list(found.values())
 
@@ -127,7 +136,8 @@ def _record(shelf: Shelf, entries: Sequence[CallRow]) -> CallRecord:
         based=bool(start.based),
         resolved=end.get("source"),
         asked_by=tuple(said["asked_by"] for _, said in told if said.get("asked_by")),
-        questions=next((found for _, said in reversed(told) if (found := slots_in(said)) is not None), None),
+        questions=_latest([said for _, said in told], QUESTIONS),
+        inquiries=_latest([said for _, said in told], INQUIRIES),
         started_at=as_time(start.created_at),
         ended_at=as_time(last.created_at) if ended else None,
     )
@@ -145,23 +155,34 @@ def _told(shelf: Shelf, row: CallRow) -> dict[str, Any]:
     return found
 
 
-def slots_in(said: Mapping[str, Any]) -> tuple[int, ...] | None:
+def slots_in(said: Mapping[str, Any], which: str) -> tuple[int, ...] | None:
     """The slots of questions in an entry, if it has any that can be: it may come from anywhere."""
-    found = said.get("questions")
+    found = said.get(which)
     if not isinstance(found, list) or any(type(slot) is not int or not 0 <= slot < MAX_SLOT for slot in found):
         return None
     return tuple(found)
 
 
-def latest_slots(rows: Iterable[tuple[str, str]]) -> dict[str, tuple[int, ...]]:
-    """Of each call, by its name, the slots in the latest of these entries that has any."""
-    latest: dict[str, tuple[int, ...]] = {}
+def _latest(told: Sequence[Mapping[str, Any]], which: str) -> tuple[int, ...] | None:
+    return next((found for said in reversed(told) if (found := slots_in(said, which)) is not None), None)
+
+
+def latest_slots(rows: Iterable[tuple[str, str]]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Of each call, by its name, the slots in the latest of these entries that has any: of its questions and of those
+    about it. A question that was not answered may have left its slot to another one, whose entry is a later one."""
+    latest: dict[tuple[str, str], tuple[int, ...]] = {}
     for call_id, payload in rows:
         with suppress(ValueError):  # one that is damaged is told of by the call whose it is
-            found = slots_in(from_json(payload))
-            if found is not None:
-                latest[call_id] = found
-    return latest
+            said = from_json(payload)
+            for which in (QUESTIONS, INQUIRIES):
+                if (found := slots_in(said, which)) is not None:
+                    latest.pop((call_id, which), None)
+                    latest[call_id, which] = found
+    owners = {slot: owner for owner, slots in latest.items() for slot in slots}
+    kept: dict[str, dict[str, tuple[int, ...]]] = {}
+    for (call_id, which), slots in latest.items():
+        kept.setdefault(call_id, {})[which] = tuple(slot for slot in slots if owners[slot] == (call_id, which))
+    return kept
 
 
 def _error(end: Any, value: Any) -> str:

@@ -56,7 +56,8 @@ class Call:
     """One attempt at a call. `facts` are shown in the log as they are. `whole`: its values are kept, whatever size.
 
     `line`: those beside which it is made. `outer`: the call in which it is made. `slots`: those of the questions that
-    it has asked, among the `questions` of its task; `before`: those that it had earlier.
+    it has asked, among the `questions` of its task; `before`: those that it had earlier. `asker`: whoever
+    asks about the call, whether it happened, with slots of its own.
     """
 
     spot: Spot
@@ -70,6 +71,7 @@ class Call:
     slots: list[int] = field(default_factory=list)
     before: Sequence[int] = ()
     questions: Any = None
+    asker: Call | None = None
     outer: Call | None = None
 
 
@@ -83,11 +85,6 @@ def call_id_of(given: Any) -> str:
         return ids.key(given, "call_id")
     except InvalidInput:
         return f"sha256:{hashlib.sha256(repr(given).encode()).hexdigest()}"
-
-
-def asked(call: Call) -> dict[str, Any]:
-    """The slots of a call's questions, for its end in the log, if there were any."""
-    return {"questions": call.slots} if call.slots or call.before else {}
 
 
 def error_name(error: BaseException) -> str:

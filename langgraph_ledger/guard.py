@@ -17,7 +17,7 @@ from langgraph_ledger.here import is_sent, must_be_here, run_flow
 from langgraph_ledger.ledger import Ledger
 from langgraph_ledger.lines import Ticket, in_line
 from langgraph_ledger.once import RETURN, OnUnknown, check_policy, decide, own_call
-from langgraph_ledger.questions import asking
+from langgraph_ledger.questions import making
 
 
 class ReplayGuard:
@@ -52,7 +52,7 @@ class ReplayGuard:
         policy = self.tools.get(asked["name"], self.on_unknown)
         spot, run = spot_of(saver._ledger, conf)
         facts = {"tool": asked["name"], "node": spot.node}
-        line = (spot.task_id, around.get())
+        line = (spot.task_id, conf.get("checkpoint_ns"), around.get())  # threads of a tool may know of no call around
         call = Call(spot, call_id_of(asked["id"]), facts, conf, run=run, line=line)
         return call, saver._ledger, _decided(saver, call, asked, step, policy)
 
@@ -63,7 +63,7 @@ class ReplayGuard:
             verdict, result = run_flow(ledger, flow)
             if verdict == RETURN:
                 return _message(request, result)
-            with asking(call):
+            with making(call):
                 return execute(request)
 
     async def awrap_tool_call(self, request: Any, execute: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -73,7 +73,7 @@ class ReplayGuard:
             verdict, result = await adrive(flow, ledger.driver)
             if verdict == RETURN:
                 return _message(request, result)
-            with asking(call):
+            with making(call):
                 return await execute(request)
 
     def middleware(self) -> Any:

@@ -7,6 +7,7 @@ call takes a time that differs: without a line to stand in, calls would get each
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Hashable
 from concurrent.futures import Future
 from typing import TypeVar
@@ -18,6 +19,16 @@ T = TypeVar("T")
 
 PATIENCE = 5.0
 """Seconds that one waits for those before it: what keeps them may be code of the application that waits for this."""
+
+
+class _Leaving(threading.local):
+    """The tickets that this thread is giving up: one after the other, since a long line is deeper than the stack."""
+
+    def __init__(self) -> None:
+        self.tickets: list[Ticket] = []
+
+
+_leaving = _Leaving()
 
 
 class Ticket:
@@ -44,6 +55,14 @@ class Ticket:
             self._before.add_done_callback(lambda _: self._go())
 
     def _go(self) -> None:
+        tickets = _leaving.tickets
+        tickets.append(self)
+        if len(tickets) == 1:
+            while tickets:
+                tickets[0]._leave()
+                del tickets[0]
+
+    def _leave(self) -> None:
         with self._run.lock:
             if self._run.lines.get(self._key) is self._gone:
                 del self._run.lines[self._key]

@@ -13,8 +13,8 @@ from langgraph.errors import GraphInterrupt
 from langgraph.types import interrupt
 
 from langgraph_ledger import ids
-from langgraph_ledger.call_records import CallRecord, find_calls, latest_slots
-from langgraph_ledger.calls import Call, Spot, asked, call_id_of, error_name, record_end, record_start, spot_of
+from langgraph_ledger.call_records import INQUIRIES, QUESTIONS, CallRecord, find_calls, latest_slots
+from langgraph_ledger.calls import Call, Spot, call_id_of, error_name, record_end, record_start, spot_of
 from langgraph_ledger.errors import InvalidInput, UnknownCall
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import must_be_here, run_flow
@@ -28,7 +28,7 @@ from langgraph_ledger.operations.calls import (
     RELEASED,
     read_questions,
 )
-from langgraph_ledger.questions import asking, has_answers, keep_answers, questions_of
+from langgraph_ledger.questions import asked, asking, keep_answers, making, questions_of
 from langgraph_ledger.recovery import is_open, resolve
 from langgraph_ledger.runs import Run
 
@@ -59,43 +59,57 @@ def decide(
     ledger: Ledger = saver._ledger
     spot = call.spot
     record = yield from _record_of(saver, call, values)
-    yield from _recall(call, record, beside)
+    # of one call alone somebody may answer before the question was asked
+    call.asker = asker = replace(call, call_id=f"about {call.call_id}", slots=[], line=call.line if beside else ())
+    yield from _recall(call, asker, record, beside)
     if record is None:
         return MAKE, None
     arguments = values.get("arguments")
-    for asker in record.asked_by:
-        if asker == spot.task_id:  # again, and answered at once: LangGraph counts the questions of a task
-            _asked(call, record, name, arguments)
+    for inquirer in record.asked_by:
+        if inquirer == spot.task_id:  # again, and answered at once: LangGraph counts the questions of a task
+            _asked(asker, record, name, arguments)
     if not is_open(record):
         if record.status != "completed":
             return MAKE, None
         with asking(call):
             if call.questions is not None:
-                call.questions.pass_over(call.before)
+                call.questions.pass_over([*call.before, *asker.before])
                 keep_answers(call)
         return RETURN, record.result
     if on_unknown == "retry":
         return MAKE, None
     if on_unknown == "fail":
         raise UnknownCall(_unknown(spot.session_id, record, name))
-    answer = _asked(call, record, name, arguments)
+    try:
+        answer = _asked(asker, record, name, arguments)
+    except GraphInterrupt:
+        if call.line and tuple(asker.slots) != record.inquiries:
+            # a start of its own keeps the slot of this question
+            attempt = replace(call, attempt_id=uuid4().hex, facts={**call.facts, **asked(call)})
+            yield from record_start(ledger, saver.serde, attempt, **values)
+        raise
     happened, result = answer["happened"], answer.get("result")
     found_out = (happened, result, record.task_id, "ask", spot.task_id)
     yield from resolve(ledger, saver.serde, spot.session_id, call.call_id, *found_out, **asked(call))
     return (RETURN, result) if happened else (MAKE, None)
 
 
-def _recall(call: Call, record: CallRecord | None, beside: Sequence[str]) -> Flow[None]:
-    """Gives a call's questions the slots that they had, and keeps for the calls beside it what those had."""
+def _recall(call: Call, asker: Call, record: CallRecord | None, beside: Sequence[str]) -> Flow[None]:
+    """Gives a call's questions, and those about it, the slots that they had, and keeps for the calls beside it what
+    those had."""
     spot, questions = call.spot, questions_of(call.conf)
     if questions is None or spot.task_id is None:
         return
-    own = record is not None and own_call([record], spot) is not None
-    if own and record is not None:
-        call.before = record.questions or ()
-    if beside and (own or has_answers(call.conf)):
+    call.questions = asker.questions = questions
+    if record is not None and own_call([record], spot) is not None:
+        call.before, asker.before = record.questions or (), record.inquiries or ()
+    if beside and questions.answered:
         rows = yield read_questions(spot.session_id, spot.agent_id, spot.task_id, beside)
-        questions.reserve(slot for slots in latest_slots(rows).values() for slot in slots)
+        kept = latest_slots(rows)
+        own = kept.get(call.call_id, {})
+        call.before, asker.before = own.get(QUESTIONS, ()), own.get(INQUIRIES, ())
+        questions.reserve(slot for found in kept.values() for slots in found.values() for slot in slots)
+    questions.reserve([*call.before, *asker.before])
 
 
 def _record_of(saver: Any, call: Call, values: Mapping[str, Any]) -> Flow[CallRecord | None]:
@@ -198,7 +212,7 @@ def _steps(key: str, on_unknown: str) -> Generator[Flow[Any] | None, Any, Any]:
         yield record_end(saver._ledger, saver.serde, call, CANCELLED, {}, error_type=error_name(error), ran=False)
         raise
     try:
-        with asking(call):
+        with making(call):
             result = yield None
     except BaseException as error:
         kind = (

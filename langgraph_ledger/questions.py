@@ -14,12 +14,16 @@ from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
+from langgraph import types
 from langgraph.checkpoint.serde.types import RESUME
 from langgraph.errors import GraphInterrupt
 
+from langgraph_ledger.call_records import INQUIRIES, QUESTIONS
 from langgraph_ledger.calls import Call, around
 
 _SCRATCHPAD = "__pregel_scratchpad"
+_interrupt_id = getattr(types, "_interrupt_id", None)
+"""How LangGraph names a question; before it had this, all of a task had one name."""
 _installing = threading.Lock()
 
 
@@ -31,8 +35,13 @@ class Questions:
         self._by_id = bool(conf.get("__pregel_resume_map"))
         self._lock = threading.Lock()
         self._answer = scratchpad.get_null_resume
+        self.answered = len(scratchpad.resume)
+        """The questions in the slots below this one have an answer, whether they are asked again or not."""
+        if not self._by_id and _is_there(self._answer):
+            self.answered += 1
         self._given = set(range(scratchpad.interrupt_counter()))  # to questions from before the first call
         self._reserved: set[int] = set()
+        self._passed: set[int] = set()
         self._latest: dict[str, Call] = {}
         self.open: dict[int, GraphInterrupt] = {}
         """The questions that calls have ended with, by their slots."""
@@ -43,32 +52,37 @@ class Questions:
             earlier = self._latest.get(call.call_id)
             if earlier is not None and earlier is not call:
                 self._given.difference_update(earlier.slots)
+                self._passed.difference_update(earlier.slots)
                 for slot in earlier.slots:
                     self.open.pop(slot, None)
             self._latest[call.call_id] = call
 
     def reserve(self, slots: Iterable[int]) -> None:
-        """Keeps slots for the calls that had them before."""
+        """Keeps the answers of calls for them. A question without one may have another slot each time."""
         with self._lock:
-            self._reserved.update(slots)
+            self._reserved.update(slot for slot in slots if slot < self.answered)
 
     def slot(self) -> int:
-        """The slot of the question that is being asked: the same as before, or the first that nobody has."""
+        """The slot of the question that is being asked: the one with its answer, or the first that nobody has."""
         call = around.get()
         with self._lock:
             slot = self._slot_of(call if call is not None and call.questions is self else None)
             self._given.add(slot)
         self._tell(slot)
-        if slot >= len(self._scratchpad.resume):
-            _asking.set((self, slot))
+        _asking.set((self, slot) if slot >= len(self._scratchpad.resume) else None)
         return slot
 
     def _slot_of(self, call: Call | None) -> int:
         if call is not None and len(call.slots) < len(call.before):
             slot = call.before[len(call.slots)]
-            if slot not in self._given:
+            if slot < self.answered and slot not in self._given:
                 return slot
-        return next(n for n in count() if n not in self._given and n not in self._reserved)
+        first = 0
+        while call is not None:
+            if call.line and call.questions is self:  # what is not on record as its own is somebody else's answer
+                first = self.answered
+            call = call.outer
+        return next(n for n in count(first) if n not in self._given and n not in self._reserved)
 
     def _tell(self, slot: int) -> None:
         call = around.get()
@@ -84,19 +98,59 @@ class Questions:
             _asking.set(None)
             if asking[1] != len(self._scratchpad.resume):
                 return None
+        elif self.is_owed():
+            return None
+        return self._given_answer(consume)
+
+    def is_owed(self) -> bool:
+        """Whether the next answer is for a call of this task, and not for a graph within."""
+        return len(self._scratchpad.resume) in self._reserved
+
+    def _given_answer(self, consume: bool) -> Any:
         if self._by_id:  # the answers of this run have names, so this is what an earlier run was given
             return None
         return self._answer(consume)
 
     def pass_over(self, slots: Iterable[int]) -> None:
-        """Takes the answers of a call that is not made again. One that a crash took along leaves its slot behind."""
+        """Takes the answers of a call that does not ask for them. One that a crash took along leaves its slot
+        behind."""
+        resume = self._scratchpad.resume
         with self._lock:
             own = sorted(set(slots) - self._given)
             self._given.update(own)
+            self._passed.update(own)
+            while len(resume) in self._passed:
+                resume.append(self._given_answer(True))
         for slot in own:
             self._tell(slot)
-            if slot == len(self._scratchpad.resume):
-                self._scratchpad.resume.append(self.answer(True))
+
+    def shown(self, conf: Mapping[str, Any]) -> GraphInterrupt:
+        """Of the open questions the one that will be answered first, under the name that its answer has then.
+
+        An answer for which nobody came is kept for its call, so that it is not overwritten by the next one.
+        """
+        resume, slot = self._scratchpad.resume, min(self.open)
+        with self._lock:
+            if len(resume) < slot and (answer := self._given_answer(True)) is not None:
+                resume.append(answer)
+        if _interrupt_id is not None:
+            self.open[slot].args[0][0].id = _interrupt_id(conf["checkpoint_ns"], len(resume))
+        return self.open[slot]
+
+
+def _is_there(answer: Any) -> bool:
+    """Whether the run's answer without an id is still to be had. LangGraph shows it after it was taken, too."""
+    questions = getattr(answer, "__self__", None)
+    if isinstance(questions, Questions):
+        return not (questions._by_id or questions.is_owed()) and _is_there(questions._answer)
+    names, cells = getattr(getattr(answer, "__code__", None), "co_freevars", ()), getattr(answer, "__closure__", None)
+    parts = {name: cell.cell_contents for name, cell in zip(names, cells or (), strict=False)}
+    if not parts.keys() >= {"null_resume_write", "pending_writes", "parent_scratchpad"}:
+        return answer(False) is not None
+    write, parent = parts["null_resume_write"], parts["parent_scratchpad"]
+    if write is None:
+        return parent is not None and _is_there(parent.get_null_resume)
+    return any(one is write for one in parts["pending_writes"])
 
 
 _asking: ContextVar[tuple[Questions, int] | None] = ContextVar("langgraph_ledger_asking", default=None)
@@ -117,10 +171,18 @@ def questions_of(conf: Mapping[str, Any]) -> Questions | None:
         return found
 
 
-def has_answers(conf: Mapping[str, Any]) -> bool:
-    """Whether the run was given an answer, or the task had one before."""
-    scratchpad = conf.get(_SCRATCHPAD)
-    return scratchpad is not None and bool(scratchpad.resume or scratchpad.get_null_resume(False) is not None)
+def unasked(call: Call) -> list[int]:
+    """The slots of the answers that a call had before and has not asked for again."""
+    if call.questions is None:
+        return list(call.before)
+    before = call.before[len(call.slots) :]
+    return [slot for slot in before if slot < call.questions.answered and slot not in call.slots]
+
+
+def asked(call: Call) -> dict[str, Any]:
+    """The slots of a call's questions and of those about it, for its entries in the log, if there were any."""
+    askers = {QUESTIONS: call, INQUIRIES: call.asker}
+    return {which: [*one.slots, *unasked(one)] for which, one in askers.items() if one and (one.slots or one.before)}
 
 
 @contextmanager
@@ -137,14 +199,24 @@ def asking(call: Call) -> Iterator[None]:
             around.reset(token)
 
 
-def ends_with(call: Call, error: BaseException | None) -> bool:
-    """Notes that a call ends, and whether it does so with a question of its own."""
-    if not isinstance(error, GraphInterrupt) or call.questions is None or not call.slots:
-        return False
-    own = call.slots[-1] >= len(call.conf[_SCRATCHPAD].resume)  # else it is one of a graph within
-    if own:
-        call.questions.open[call.slots[-1]] = error
-    return own
+@contextmanager
+def making(call: Call) -> Iterator[None]:
+    """The call is made in this block. Answers that it does not ask for any more are nobody else's."""
+    with asking(call):
+        try:
+            yield
+        finally:
+            if call.questions is not None:
+                call.questions.pass_over(unasked(call))
+
+
+def ends_with(call: Call, error: BaseException | None) -> None:
+    """Notes the question of its own that a call ends with, if it does."""
+    slots = [*call.slots, *(call.asker.slots if call.asker is not None else ())]
+    if isinstance(error, GraphInterrupt) and call.questions is not None and slots:
+        own = max(slots)
+        if own >= len(call.conf[_SCRATCHPAD].resume):  # else it is one of a graph within
+            call.questions.open[own] = error
 
 
 def keep_answers(call: Call) -> None:

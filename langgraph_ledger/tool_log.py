@@ -24,13 +24,14 @@ from langchain_core.tracers.context import register_configure_hook
 from langgraph.errors import GraphBubbleUp, GraphInterrupt, ParentCommand
 
 from langgraph_ledger import invocations
-from langgraph_ledger.calls import Call, around, asked, call_id_of, error_name, record_end, record_start, spot_of
+from langgraph_ledger.calls import Call, around, call_id_of, error_name, record_end, record_start, spot_of
 from langgraph_ledger.errors import LedgerError, ThreadLocked
 from langgraph_ledger.flow import Flow, adrive
 from langgraph_ledger.here import here, out_of_reach, run_flow
 from langgraph_ledger.lifecycle import run_ends
 from langgraph_ledger.lines import Ticket, in_line
 from langgraph_ledger.operations.calls import CANCELLED, COMPLETED, FAILED, INTERRUPTED
+from langgraph_ledger.questions import asked
 from langgraph_ledger.records import MAX_TEXT, text_for_json
 
 REMEMBERED = 10_000
@@ -199,7 +200,10 @@ class ToolLog(_Handler):
         except ThreadLocked:  # the same: it cannot be put on record
             _calls.refuse(run_id)
         except BaseException:
-            _calls.refuse(run_id)
+            if asyncio._get_running_loop() is None:
+                _calls.take(run_id)  # nobody else is asked about it
+            else:
+                _calls.refuse(run_id)
             raise
 
     def on_tool_end(self, output: Any, *, run_id: UUID, **kwargs: Any) -> None:

@@ -2,13 +2,16 @@
 
 import asyncio
 import random
+import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
 import pytest
 from langchain_core.messages import AIMessage, ToolMessage
+from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
@@ -154,6 +157,15 @@ def test_who_gives_up_lets_those_behind_wait_for_those_before(open_four: Callabl
     assert pause.until.done()  # type: ignore[union-attr]
     third.give_up()
     third.give_up()
+    assert run.lines == {}
+
+
+def test_a_line_that_is_longer_than_the_stack_is_deep(open_four: Callable[..., Flavoured]) -> None:
+    run = Run(open_four().saver._ledger.runs, "t", None)
+    first, *others = (Ticket(run, "line") for _ in range(sys.getrecursionlimit()))
+    for ticket in others:
+        ticket.give_up()
+    first.give_up()
     assert run.lines == {}
 
 
@@ -353,7 +365,6 @@ def test_an_answer_that_a_crash_took_along(four: Flavoured) -> None:
     (asked,) = four.invoke(graph_of(), None, config)["__interrupt__"]
     assert asked.value == "and?"
     found = four.invoke(graph_of(), Command(resume={asked.id: "4"}), config)
-    print(found, four.get_state(graph_of(), config))
     assert found["messages"][-1].content == "['1', 'alive'] 4"
 
 
@@ -409,6 +420,30 @@ def test_calls_within_a_call_are_not_beside_it(four: Flavoured) -> None:
     assert done == ["slow"]
 
 
+@pytest.mark.parametrize("flavour", ["sync"])
+def test_calls_in_threads_of_a_call_are_not_beside_it(four: Flavoured) -> None:
+    """Neither the thread knows of the call around, nor does the graph in it keep checkpoints."""
+    config, guards = config_of(), ReplayGuard("fail").wrappers
+
+    def fail(what: str) -> str:
+        raise OSError("no line")
+
+    inner = StateGraph(MessagesState).add_node(
+        "inside", ToolNode([made(four, fail)], handle_tool_errors=False, **guards)
+    )
+    within = inner.add_edge(START, "inside").compile(checkpointer=False)
+    given = {"messages": [AIMessage("", tool_calls=[call("this", "i1")])]}
+
+    def act(what: str, config: RunnableConfig) -> str:
+        with ThreadPoolExecutor() as pool:
+            return str(pool.submit(within.invoke, given, config).result())
+
+    tool = StructuredTool.from_function(func=act, name="act", description="acts")
+    graph = agent(four.saver, [], [call("outer", "c1")], node=ToolNode([tool], handle_tool_errors=False, **guards))
+    with pytest.raises(OSError, match="no line"):
+        four.invoke(graph, {"messages": ["go"]}, config)
+
+
 def test_a_cancelled_run_waits_for_nothing(backend: Backend) -> None:
     config, asked = config_of(), asyncio.Event()
 
@@ -426,6 +461,8 @@ def test_a_cancelled_run_waits_for_nothing(backend: Backend) -> None:
             graph = agent(saver, [], [call("c1", "c1"), call("c2", "c2")], node=tools)
             running = asyncio.create_task(graph.ainvoke({"messages": ["go"]}, config))
             await asked.wait()
+            while [c.status for c in await saver.afind_calls(thread_of(config), "c2")] != ["failed"]:
+                await asyncio.sleep(0.001)
             await asyncio.sleep(LONG)
             assert not running.done()
             running.cancel()

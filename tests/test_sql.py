@@ -187,8 +187,8 @@ class Plans:
         dialect = SQLITE if self.kind == "sqlite" else POSTGRES
         values: dict[str, Any] = {
             "session_id": "t1", "agent_id": "", "checkpoint_id": "c", "writer": "w", "before": 2**62, "page": 10,
-            "filter": "{}", "keys": '[["t1","","c"]]', "checkpoint_ids": '["c"]', "channels": '["n"]', "version": 1,
-            "call_ids": '["c"]',
+            "filter": "{}", "keys": '[["t1","","c"]]', "checkpoint_ids": '["c"]', "call_ids": '["c"]',
+            "channels": '["n"]', "version": 1,
             "read_version": 1, "now": "2030-01-01T00:00:00+00:00", "root_before": 1, "plain_bytes": 1, "idx": 1,
             "state_bytes": 1, "ttl_seconds": 1.0, "run_ids": '["r"]', "session_ids": '["t1"]', "owner": "{}",
             "state": "{}", "payload": "{}", "metadata": "{}", "status": "active", "body": b"", "content": b"",

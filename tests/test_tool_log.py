@@ -491,9 +491,11 @@ def test_a_tool_of_an_overtaken_run_does_not_run(
     graph = builder.compile(checkpointer=four.saver)
     seed = {"messages": ["before"]}
     four.invoke(agent(four.saver, [tool], []), seed, config)
+    before = len(tool_log._calls._found)
     with pytest.raises(StateConflict):
         four.invoke(graph, {"messages": ["go"]}, config, durability=durability)
     assert ran == []
+    assert len(tool_log._calls._found) == before
     assert entries(four, config) == []
 
 
