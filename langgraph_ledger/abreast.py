@@ -35,10 +35,14 @@ class Abreast:
         self._call, self._driver = call, driver
 
     def __enter__(self) -> None:
+        self._join(None)
+
+    def _join(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Those of an event loop wait for each other alone: one in a thread may hold up that loop."""
         assert self._call.run is not None
-        self._run = self._call.run
+        self._run, self._key = self._call.run, (self._call.line, loop)
         with self._run.lock:
-            self._company: Company = self._run.abreast.setdefault(self._call.line, Company())
+            self._company: Company = self._run.abreast.setdefault(self._key, Company())
             self._company.under_way += 1
 
     def __exit__(
@@ -47,7 +51,7 @@ class Abreast:
         drive(self._leave(error), self._driver)
 
     async def __aenter__(self) -> None:
-        self.__enter__()
+        self._join(asyncio.get_running_loop())
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -64,7 +68,7 @@ class Abreast:
         with self._run.lock:
             company.under_way -= 1
             if over := not company.under_way:
-                del self._run.abreast[call.line]
+                del self._run.abreast[self._key]
         if over:
             company.ended.set_result(None)
         if isinstance(error, Exception):

@@ -368,6 +368,38 @@ def test_an_answer_that_a_crash_took_along(four: Flavoured) -> None:
     assert found["messages"][-1].content == "['1', 'alive'] 4"
 
 
+def test_a_synchronous_call_does_not_wait_for_the_loop_that_it_holds_up(backend: Backend) -> None:
+    """An asynchronous node has calls made in both ways at once, and a synchronous one fails."""
+    config, begun, done = config_of(), asyncio.Event(), list[str]()
+
+    def act(what: str) -> str:
+        raise OSError("no line")
+
+    async def aact(what: str) -> str:
+        begun.set()
+        await asyncio.sleep(LONG)
+        done.append(what)
+        return what
+
+    tool = StructuredTool.from_function(func=act, coroutine=aact, name="act", description="acts")
+    tools = ToolNode([tool], handle_tool_errors=False, **ReplayGuard("fail").wrappers)
+
+    async def node(state: MessagesState) -> Any:
+        slow = asyncio.create_task(tools.ainvoke({"messages": [AIMessage("", tool_calls=[call("slow", "c1")])]}))
+        await begun.wait()
+        with pytest.raises(OSError, match="no line"):
+            tools.invoke({"messages": [AIMessage("", tool_calls=[call("quick", "c2")])]})
+        return await slow
+
+    async def main() -> None:
+        async with LedgerSaver(backend.url) as saver:
+            graph = StateGraph(MessagesState).add_node(node).add_edge(START, "node").compile(checkpointer=saver)
+            assert results(await graph.ainvoke({"messages": ["go"]}, config)) == ["slow"]
+
+    asyncio.run(main())
+    assert done == ["slow"]
+
+
 @pytest.mark.parametrize("flavour", ["async"])
 def test_a_refusal_waits_for_the_calls_beside_it(four: Flavoured) -> None:
     config, done = config_of(), list[str]()
