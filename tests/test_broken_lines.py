@@ -142,7 +142,7 @@ def test_a_line_that_breaks_while_a_save_is_sent(
 def silent(proxy: Proxy, flavour: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flavoured]:
     """A saver that soon gives up on a server which does not answer, with three connections at hand."""
     monkeypatch.setattr(connections, "CANCEL_SECONDS", 0.1)
-    yield from three_at_hand(proxy, flavour, answer_timeout=0.2, timeout=0.3)
+    yield from three_at_hand(proxy, flavour, answer_timeout=0.5, timeout=2)
 
 
 @pytest.fixture
