@@ -25,7 +25,7 @@ def server() -> Iterator[OwnServer]:
 def both(server: OwnServer) -> Iterator[list[Flavoured]]:
     """Two savers, one in each flavour: a restart takes its time, and is for both."""
     with asyncio.Runner() as runner:
-        savers = [Flavoured(LedgerSaver(create_database(server.url), timeout=0.2), found) for found in (None, runner)]
+        savers = [Flavoured(LedgerSaver(create_database(server.url), timeout=1), found) for found in (None, runner)]
         yield savers
         for four in savers:
             four.close()
@@ -66,7 +66,7 @@ def test_too_many_clients(server: OwnServer) -> None:
     url = create_database(server.url)
     server.stop("fast")
     server.start("-c max_connections=6 -c superuser_reserved_connections=0")
-    with LedgerSaver(url, max_size=1) as first, LedgerSaver(url, timeout=0.2) as second, ExitStack() as taken:
+    with LedgerSaver(url, max_size=1) as first, LedgerSaver(url, timeout=1) as second, ExitStack() as taken:
         place = save(Flavoured(first, None), at("thread"), "1")
         with suppress(psycopg.OperationalError):
             while True:
