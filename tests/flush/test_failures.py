@@ -109,7 +109,7 @@ def waits_until(happened: Callable[[], Any]) -> None:
 
 def test_after_a_failed_flush_time_brings_the_next(sqlite_path: str) -> None:
     """Nobody calls the saver again: once there is room, what waits is stored all the same."""
-    with LedgerSaver(sqlite_path, flush=Batched(100_000, 0.02)) as saver:
+    with LedgerSaver(sqlite_path, flush=Batched(100_000, 0.5)) as saver:
         stream = counting(saver, 50, payload=100_000).stream(START, at("1"), durability="sync")
         next(stream)
         limit_file(saver, 0)
@@ -135,7 +135,7 @@ def test_after_a_failed_flush_the_loops_timer_brings_the_next(fresh_postgres_url
     async def main() -> None:
         with psycopg.connect(url, autocommit=True) as admin:
             async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-                saver = LedgerSaver(connection, flush=Batched(100_000, 0.02))
+                saver = LedgerSaver(connection, flush=Batched(100_000, 0.5))
                 await saver.asetup()
                 admin.execute(FULL)
                 stream = counting(saver, 50, is_async=True).astream(START, at("1"), durability="sync")
